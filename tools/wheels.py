@@ -1,0 +1,112 @@
+"""Build every package the way that it would be published, and try what was built.
+
+A wheel is made from the package's own fresh sdist, so a file that the sdist forgets is missed here and not by a user.
+Each wheel is then installed with no more than its siblings into an environment of its own and imported there: a package
+that needs no torch gets an environment that has none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import layout
+from environments import Environment, run
+from layout import Package
+
+_PROBE = """
+import importlib, importlib.metadata, importlib.util, pathlib, sys
+distribution, name, torch, folder = sys.argv[1:]
+module = importlib.import_module(name)
+assert pathlib.Path(module.__file__).is_relative_to(folder), f"imported from the checkout: {module.__file__}"
+assert (pathlib.Path(module.__file__).parent / "py.typed").is_file(), "py.typed is missing"
+missing = [public for public in module.__all__ if not hasattr(module, public)]
+assert not missing, f"names in __all__ that are not there: {missing}"
+assert (importlib.util.find_spec("torch") is not None) == (torch == "True"), "torch"
+print(distribution, importlib.metadata.version(distribution), "imports alone,", "with" if torch == "True" else "without", "torch")
+"""
+
+
+def build_and_check(main: Environment, folder: Path) -> int:
+    """Build all packages that have source into ``folder/wheels``, then try each.
+
+    Args:
+        main: The environment that has ``build``, pip and torch.
+        folder: Where the wheels and the environments to try them in are put.
+
+    Returns:
+        0 when every package was built and imports alone, otherwise 1.
+    """
+    packages = layout.installable()
+    out = folder / "wheels"
+    shutil.rmtree(out, ignore_errors=True)
+    built: dict[str, Path] = {}
+    for package in packages:
+        target = out / package.distribution
+        run([main.python, "-m", "build", "--outdir", target, package.folder])
+        (built[package.distribution],) = target.glob("*.whl")
+    failed = False
+    for package in packages:
+        failed |= not _contents_are_right(package, built[package.distribution])
+        wanted = [package.distribution, *_all_siblings(package, packages)]
+        failed |= _try(package, [built[name] for name in wanted], main, folder / "venv-wheels" / package.distribution) != 0
+    return int(failed)
+
+
+def _all_siblings(package: Package, packages: Sequence[Package]) -> list[str]:
+    """The siblings that the package needs, theirs included."""
+    by_name = {p.distribution: p for p in packages}
+    found: list[str] = []
+    waiting = list(package.siblings)
+    while waiting:
+        name = waiting.pop()
+        if name in by_name and name not in found:
+            found.append(name)
+            waiting += by_name[name].siblings
+    return found
+
+
+def _contents_are_right(package: Package, wheel: Path) -> bool:
+    """Whether a wheel holds its import package and metadata, and neither tests nor C sources."""
+    names = zipfile.ZipFile(wheel).namelist()
+    unexpected = [
+        name
+        for name in names
+        if not name.startswith((f"{package.import_name}/", f"{wheel.name.split('-')[0]}-"))
+        or "/tests/" in name
+        or name.endswith((".c", ".h"))
+    ]
+    extensions = [name for name in names if name.endswith(".so")]
+    for name in unexpected:
+        print(f"{wheel.name}: unexpected {name}", flush=True)
+    if bool(extensions) != package.native:
+        print(f"{wheel.name}: compiled modules: {extensions}", flush=True)
+        return False
+    return not unexpected
+
+
+def _try(package: Package, wheels: Iterable[Path], main: Environment, folder: Path) -> int:
+    """Install the wheels into an environment of their own and import the package there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run([main.python, "-m", "venv", "--without-pip", folder])
+    python = folder / "bin" / "python"
+    if package.needs_torch:
+        _show_torch(main, python)
+    pip = [main.python, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
+    run([*pip, *wheels])
+    probe = [python, "-I", "-c", _PROBE, package.distribution, package.import_name, package.needs_torch, folder]
+    words = [str(word) for word in probe]
+    return subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+def _show_torch(main: Environment, python: Path) -> None:
+    """Let an environment see the main one's torch and what it needs, but not the packages installed there in place.
+
+    Those are found through ``.pth`` files, which are read in an environment's own folder only.
+    """
+    (own,) = (python.parent.parent / "lib").glob("python3.*/site-packages")
+    (theirs,) = (main.folder / "lib").glob("python3.*/site-packages")
+    (own / "torch-of-main.pth").write_text(f"{theirs}\n")
