@@ -110,7 +110,15 @@ class Node:
 
     __slots__ = ("_ref", "_strong", "before", "born", "index", "key", "parent", "reads", "tag", "type", "versions")
 
-    def __init__(self, index: int, obj: object, parent: Node | None, key: Key | None, born: int, weak: bool) -> None:
+    def __init__(
+        self,
+        index: int,
+        obj: object,
+        parent: Node | None,
+        key: Key | None,
+        born: int,
+        retire: Callable[[weakref.ref[Any]], None] | None = None,
+    ) -> None:
         self.index = index
         self.type = type(obj)
         self.parent = parent
@@ -120,8 +128,8 @@ class Node:
         self.reads: dict[Key, Location | None] = {}
         self.before: Any = None
         self.tag: Any = None
-        self._ref: Callable[[], object] | None = weakref.ref(obj) if weak else None
-        self._strong = None if weak else obj
+        self._ref: Callable[[], object] | None = weakref.ref(obj, retire) if retire else None
+        self._strong = None if retire else obj
 
     @property
     def external(self) -> bool:
@@ -206,7 +214,7 @@ class RefGraph:
         self.nodes: list[Node] = []
         self.effects: list[Effect] = []
         self._by_id: dict[int, Node] = {}
-        self.root = Node(0, self, None, None, 0, weak=True)
+        self.root = Node(0, None, None, None, 0)
         self.nodes.append(self.root)
 
     def tick(self) -> int:
@@ -228,17 +236,18 @@ class RefGraph:
             weak: hold it weakly; its id is retired when it dies.
         """
         self.time += 1
-        node = Node(len(self.nodes), obj, parent, key, self.time, weak)
-        self.nodes.append(node)
-        self._by_id[id(obj)] = node
-        if weak:
-            weakref.finalize(obj, self._retire, id(obj), node.index).atexit = False
-        return node
+        index = len(self.nodes)
+        by_id, identity = self._by_id, id(obj)
 
-    def _retire(self, identity: int, index: int) -> None:
-        node = self._by_id.get(identity)
-        if node is not None and node.index == index:
-            del self._by_id[identity]
+        def retire(_: object) -> None:
+            found = by_id.get(identity)
+            if found is not None and found.index == index:
+                del by_id[identity]
+
+        node = Node(index, obj, parent, key, self.time, retire if weak else None)
+        self.nodes.append(node)
+        by_id[identity] = node
+        return node
 
     def read(self, node: Node, key: Key, target: Target, location: Location | None = None) -> Target:
         """Note that reference `key` of `node` was read and led to `target`.
