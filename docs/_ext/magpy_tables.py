@@ -1,0 +1,112 @@
+"""Directives that render the program's own tables, so that a page cannot disagree with the code.
+
+``magpy-catalogue``
+    All annotations that ``magpy_annotations.default_registry()`` knows, module by module, in their text form.
+``magpy-annotation``
+    An example of the text form; what the parser refuses fails the build.
+``magpy-reasons``
+    The catalogue of reasons for which something is not compiled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections import defaultdict
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+# Imported so that the registry can resolve the parts of the catalogue that speak of them.
+OPTIONAL_MODULES = ("torch", "numpy", "itertools", "collections", "functools", "operator", "math", "re", "copy")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _not_yet(what: str) -> list[nodes.Node]:
+    return [nodes.paragraph("", f"{what} is not part of this checkout yet.")]
+
+
+class CatalogueDirective(SphinxDirective):
+    """Sections with one literal block for each module that has annotated operations."""
+
+    option_spec = {"omit": directives.unchanged}
+
+    def run(self) -> list[nodes.Node]:
+        """Render the registry."""
+        if not _is_there("magpy_annotations.catalogue"):
+            return _not_yet("The catalogue")
+        annotations = importlib.import_module("magpy_annotations")
+        for module in OPTIONAL_MODULES:
+            if importlib.util.find_spec(module) is not None:
+                importlib.import_module(module)
+        registry = annotations.default_registry()
+        groups: dict[str, list[str]] = defaultdict(list)
+        for target in registry.targets():
+            groups[_owner_type(target)].append(annotations.render(registry.annotation(target)))
+        found: list[nodes.Node] = [
+            nodes.paragraph("", f"{sum(map(len, groups.values()))} operations of {len(groups)} modules and types.")
+        ]
+        for owner, lines in sorted(groups.items()):
+            section = nodes.section(ids=[nodes.make_id(f"catalogue-{owner}")], names=[f"catalogue {owner}"])
+            section += nodes.title("", owner)
+            section += nodes.literal_block("\n".join(lines), "\n".join(lines), language="text")
+            found.append(section)
+        return found
+
+
+def _owner_type(target: str) -> str:
+    """The module or type that a target belongs to: all but its last name."""
+    return target.rpartition(".")[0] or target
+
+
+class AnnotationDirective(SphinxDirective):
+    """An example in the text form of annotations, one entry or a catalogue file."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Show the example once the parser has taken it."""
+        text = "\n".join(self.content)
+        if _is_there("magpy_annotations._parse"):
+            annotations = importlib.import_module("magpy_annotations")
+            try:
+                annotations.parse_catalogue(text)
+            except annotations.AnnotationError as error:
+                raise self.error(f"the example is no annotation: {error}") from error
+        return [nodes.literal_block(text, text, language="text")]
+
+
+class ReasonsDirective(SphinxDirective):
+    """A section for each reason."""
+
+    def run(self) -> list[nodes.Node]:
+        """Render the table in ``magpy._reasons``."""
+        if not _is_there("magpy._reasons"):
+            return _not_yet("The catalogue of reasons")
+        reasons = importlib.import_module("magpy._reasons").REASONS
+        found: list[nodes.Node] = []
+        for slug, reason in sorted(reasons.items()):
+            section = nodes.section(ids=[nodes.make_id(f"reason-{slug}")], names=[f"reason {slug}"])
+            section += nodes.title("", slug)
+            message = reason.message.replace("{detail}", "…")
+            section += nodes.paragraph("", "", nodes.strong("", "Message: "), nodes.literal("", message))
+            section += nodes.paragraph("", "", nodes.strong("", "What you can do: "), nodes.Text(reason.advice))
+            found.append(section)
+        return found
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.add_directive("magpy-catalogue", CatalogueDirective)
+    app.add_directive("magpy-annotation", AnnotationDirective)
+    app.add_directive("magpy-reasons", ReasonsDirective)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
