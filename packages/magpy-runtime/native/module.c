@@ -1,0 +1,51 @@
+/* The module magpy_runtime._native. */
+#include "capture.h"
+
+PyObject *mp_null = NULL;
+PyObject *mp_empty = NULL;
+
+static PyObject *
+null_repr(PyObject *Py_UNUSED(self))
+{
+    return PyUnicode_FromString("NULL");
+}
+
+PyTypeObject mp_NullType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "magpy_runtime._native.NullType",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_doc = "The type of NULL, which stands for an empty slot.",
+    .tp_repr = null_repr,
+};
+
+static struct PyModuleDef native_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "magpy_runtime._native",
+    .m_doc = "The native part of magpy_runtime.",
+    .m_size = -1,
+    .m_methods = mp_probe_methods,
+};
+
+/* Gives the new module. */
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    if (PyType_Ready(&mp_NullType) < 0 || PyType_Ready(&mp_RecorderType) < 0) {
+        return NULL;
+    }
+    if (mp_null == NULL) {
+        mp_null = PyObject_New(PyObject, &mp_NullType);
+        mp_empty = PyTuple_New(0);
+        if (mp_null == NULL || mp_empty == NULL) {
+            return NULL;
+        }
+    }
+    PyObject *module = PyModule_Create(&native_module);
+    if (module == NULL || PyModule_AddObjectRef(module, "NULL", mp_null) < 0 ||
+        PyModule_AddType(module, &mp_NullType) < 0 || PyModule_AddType(module, &mp_RecorderType) < 0) {
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}

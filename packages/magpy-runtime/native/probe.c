@@ -1,0 +1,128 @@
+/* Questions about objects that run none of the user's code. */
+#include "capture.h"
+
+/* type_lookup(tp, name): what the type and its bases hold under a name, without running descriptors; a new
+ * reference, mp_null when there is nothing. Only metaclasses' own mro() could differ, and it is not asked. */
+static PyObject *
+type_lookup(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyType_Check(args[0]) || !PyUnicode_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "type_lookup(type, name)");
+        return NULL;
+    }
+    PyObject *found = _PyType_Lookup((PyTypeObject *)args[0], args[1]);
+    return Py_NewRef(found != NULL ? found : mp_null);
+}
+
+/* The namespace of a type as a new reference, or NULL without an exception. */
+static PyObject *
+type_namespace(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyType_GetDict(type);
+#else
+    return Py_XNewRef(type->tp_dict);
+#endif
+}
+
+/* super_lookup(tp, after, name): what the bases of `tp` that come after `after` in its MRO hold under a name; a
+ * new reference, mp_null when there is nothing. */
+static PyObject *
+super_lookup(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyType_Check(args[0]) || !PyType_Check(args[1]) || !PyUnicode_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "super_lookup(type, after, name)");
+        return NULL;
+    }
+    PyObject *mro = ((PyTypeObject *)args[0])->tp_mro;
+    Py_ssize_t size = mro != NULL ? PyTuple_GET_SIZE(mro) : 0, at = 0;
+    while (at < size && PyTuple_GET_ITEM(mro, at) != args[1]) {
+        at++;
+    }
+    for (at++; at < size; at++) {
+        PyObject *names = type_namespace((PyTypeObject *)PyTuple_GET_ITEM(mro, at));
+        PyObject *found = names != NULL ? PyDict_GetItemWithError(names, args[2]) : NULL;
+        Py_XINCREF(found);
+        Py_XDECREF(names);
+        if (found != NULL || PyErr_Occurred()) {
+            return found;
+        }
+    }
+    return Py_NewRef(mp_null);
+}
+
+/* Whether instances of a type have a slot for a __dict__. */
+static bool
+has_dict_slot(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
+        return true;
+    }
+#endif
+    return type->tp_dictoffset != 0;
+}
+
+/* instance_dict(obj): the dictionary behind obj.__dict__ as a new reference (made where it was not yet), or
+ * None. For a type it is the namespace itself, not the read-only view that Python code gets. */
+static PyObject *
+instance_dict(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    if (PyType_Check(object)) {
+        PyObject *names = type_namespace((PyTypeObject *)object);
+        return names != NULL ? names : Py_NewRef(Py_None);
+    }
+    if (!has_dict_slot(Py_TYPE(object))) {
+        Py_RETURN_NONE;
+    }
+    return PyObject_GenericGetDict(object, NULL);
+}
+
+/* has_instance_dict(obj): whether obj can have a __dict__; makes none. */
+static PyObject *
+has_instance_dict(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    return PyBool_FromLong(has_dict_slot(Py_TYPE(object)));
+}
+
+/* type_version(tp): the type's version tag, 0 when it has none now. */
+static PyObject *
+type_version(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    if (!PyType_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "type_version(type)");
+        return NULL;
+    }
+    PyTypeObject *type = (PyTypeObject *)object;
+    if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
+        return PyLong_FromLong(0);
+    }
+    return PyLong_FromUnsignedLong(type->tp_version_tag);
+}
+
+/* dict_version(d): the dictionary's version on 3.11, where every change gives it a new one; 0 elsewhere. */
+static PyObject *
+dict_version(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    if (!PyDict_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "dict_version(dict)");
+        return NULL;
+    }
+#if PY_VERSION_HEX < 0x030C0000
+    return PyLong_FromUnsignedLongLong(((PyDictObject *)object)->ma_version_tag);
+#else
+    return PyLong_FromLong(0);
+#endif
+}
+
+PyMethodDef mp_probe_methods[] = {
+    {"type_lookup", (PyCFunction)(void (*)(void))type_lookup, METH_FASTCALL,
+     "type_lookup(type, name, /)\n--\n\nWhat the type's MRO holds under a name, or NULL; no descriptor runs."},
+    {"super_lookup", (PyCFunction)(void (*)(void))super_lookup, METH_FASTCALL,
+     "super_lookup(type, after, name, /)\n--\n\nLike type_lookup, but only in the bases after `after`."},
+    {"instance_dict", instance_dict, METH_O, "instance_dict(obj, /)\n--\n\nThe real __dict__, or None."},
+    {"has_instance_dict", has_instance_dict, METH_O, "has_instance_dict(obj, /)\n--\n\nWhether obj can have a __dict__."},
+    {"type_version", type_version, METH_O, "type_version(type, /)\n--\n\nThe type's version tag, 0 when it has none."},
+    {"dict_version", dict_version, METH_O, "dict_version(dict, /)\n--\n\nThe dictionary's version (3.11), else 0."},
+    {NULL, NULL, 0, NULL},
+};

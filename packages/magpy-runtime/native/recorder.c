@@ -1,0 +1,343 @@
+/* The Python type Recorder. */
+#include "capture.h"
+
+#include <structmember.h>
+
+/* Recorder(plan_for, on_enter, on_exit); the callables are borrowed and kept. */
+static PyObject *
+recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"plan_for", "on_enter", "on_exit", NULL};
+    PyObject *plan_for, *on_enter = Py_None, *on_exit = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:Recorder", names, &plan_for, &on_enter, &on_exit)) {
+        return NULL;
+    }
+    Recorder *self = (Recorder *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->plan_for = Py_NewRef(plan_for);
+    self->on_enter = on_enter == Py_None ? NULL : Py_NewRef(on_enter);
+    self->on_exit = on_exit == Py_None ? NULL : Py_NewRef(on_exit);
+#if MP_USES_MONITORING
+    self->tool = -1;
+    self->last_prefix = -1;
+#endif
+    return (PyObject *)self;
+}
+
+static int
+recorder_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Recorder *self = (Recorder *)object;
+    Py_VISIT(self->plan_for);
+    Py_VISIT(self->on_enter);
+    Py_VISIT(self->on_exit);
+    Py_VISIT(self->error);
+    for (Py_ssize_t i = 0; i < self->depth; i++) {
+        Py_VISIT(self->stack[i].state);
+    }
+    return mp_plans_traverse(&self->plans, visit, arg);
+}
+
+/* Only reached when nothing runs: `run` holds a reference. */
+static int
+recorder_clear(PyObject *object)
+{
+    Recorder *self = (Recorder *)object;
+    Py_CLEAR(self->plan_for);
+    Py_CLEAR(self->on_enter);
+    Py_CLEAR(self->on_exit);
+    Py_CLEAR(self->error);
+    mp_drop_stack(self);
+    mp_plans_clear(&self->plans);
+    return 0;
+}
+
+static void
+recorder_dealloc(PyObject *object)
+{
+    PyObject_GC_UnTrack(object);
+    recorder_clear(object);
+    PyMem_Free(((Recorder *)object)->stack);
+    Py_TYPE(object)->tp_free(object);
+}
+
+/* Ends a run after the program's last instruction, with its exception put aside by the caller. */
+static void
+finish(Recorder *self)
+{
+    if (self->status != RECORDER_RUNNING) {
+        return;
+    }
+    if (!mp_hooks_alive(self)) {
+        PyErr_SetString(PyExc_RuntimeError, "the program replaced the trace function during the capture");
+        mp_fail(self);
+    }
+    else if (self->depth != 0 || self->paused != 0) {
+        PyErr_SetString(PyExc_RuntimeError, "the capture was paused when a monitored frame was left");
+        mp_fail(self);
+    }
+    else {
+        mp_halt(self);
+        self->status = RECORDER_DONE;
+    }
+}
+
+/* run(func, args=(), kwargs=None): borrows all three; the result is the program's own. */
+static PyObject *
+recorder_run(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"func", "args", "kwargs", NULL};
+    Recorder *self = (Recorder *)object;
+    PyObject *function, *arguments = mp_empty, *keywords = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O!O:run", names, &function, &PyTuple_Type, &arguments,
+                                     &keywords)) {
+        return NULL;
+    }
+    if (keywords != Py_None && !PyDict_Check(keywords)) {
+        PyErr_SetString(PyExc_TypeError, "run() argument 'kwargs' must be a dict or None");
+        return NULL;
+    }
+    if (self->status != RECORDER_NEW) {
+        PyErr_SetString(PyExc_RuntimeError, "a Recorder runs once");
+        return NULL;
+    }
+    if (mp_current != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "another Recorder is running on this thread");
+        return NULL;
+    }
+    Py_INCREF(self);
+    self->tstate = PyThreadState_Get();
+    self->status = RECORDER_RUNNING;
+    mp_current = self;
+    if (mp_hooks_install(self) < 0) {
+        self->status = RECORDER_DONE;
+        mp_current = NULL;
+        Py_DECREF(self);
+        return NULL;
+    }
+    PyObject *result = PyObject_Call(function, arguments, keywords == Py_None ? NULL : keywords);
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    finish(self);
+    PyErr_Restore(type, value, traceback);
+    Py_DECREF(self);
+    return result;
+}
+
+/* Refuses a call from another thread than the run's. Returns -1 with an exception set. */
+static int
+check_thread(Recorder *self)
+{
+    if (self->status == RECORDER_RUNNING && self->tstate != PyThreadState_Get()) {
+        PyErr_SetString(PyExc_RuntimeError, "this Recorder runs on another thread");
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+recorder_stop(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (check_thread(self) < 0) {
+        return NULL;
+    }
+    mp_halt(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_pause(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (check_thread(self) < 0) {
+        return NULL;
+    }
+    if (self->paused++ == 0 && self->status == RECORDER_RUNNING) {
+        mp_hooks_pause(self);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_unpause(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (check_thread(self) < 0) {
+        return NULL;
+    }
+    if (self->paused == 0) {
+        PyErr_SetString(PyExc_RuntimeError, "unpause() without pause()");
+        return NULL;
+    }
+    if (--self->paused == 0 && self->status == RECORDER_RUNNING) {
+        mp_hooks_unpause(self);
+    }
+    Py_RETURN_NONE;
+}
+
+/* The innermost activation, with `running` only when its frame certainly runs. NULL with an exception set. */
+static Activation *
+innermost(Recorder *self, bool running)
+{
+    if (check_thread(self) < 0) {
+        return NULL;
+    }
+    Activation *activation = self->depth > 0 ? &self->stack[self->depth - 1] : NULL;
+    if (activation == NULL || (running && !mp_hooks_is_running(self, activation->frame))) {
+        PyErr_SetString(PyExc_RuntimeError, "no monitored frame is running");
+        return NULL;
+    }
+    return activation;
+}
+
+static PyObject *
+recorder_code(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Activation *activation = innermost((Recorder *)object, false);
+    return activation == NULL ? NULL : Py_NewRef(activation->plan->code);
+}
+
+static PyObject *
+recorder_offset(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Activation *activation = innermost((Recorder *)object, false);
+    return activation == NULL ? NULL : PyLong_FromLong(activation->index);
+}
+
+static PyObject *
+recorder_line(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Activation *activation = innermost((Recorder *)object, false);
+    if (activation == NULL) {
+        return NULL;
+    }
+    return PyLong_FromLong(PyCode_Addr2Line(activation->plan->code, 2 * activation->index));
+}
+
+static PyObject *
+recorder_local(PyObject *object, PyObject *number)
+{
+    Activation *activation = innermost((Recorder *)object, true);
+    if (activation == NULL) {
+        return NULL;
+    }
+    Py_ssize_t index = PyLong_AsSsize_t(number);
+    if (index == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (index < 0 || index >= activation->plan->code->co_nlocalsplus) {
+        PyErr_SetString(PyExc_IndexError, "local variable index out of range");
+        return NULL;
+    }
+    PyObject *value = activation->frame->localsplus[index];
+    return Py_NewRef(value != NULL ? value : mp_null);
+}
+
+static PyObject *
+recorder_globals(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Activation *activation = innermost((Recorder *)object, true);
+    return activation == NULL ? NULL : Py_NewRef(activation->frame->f_globals);
+}
+
+static PyObject *
+recorder_builtins(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Activation *activation = innermost((Recorder *)object, true);
+    return activation == NULL ? NULL : Py_NewRef(activation->frame->f_builtins);
+}
+
+static PyObject *
+recorder_function(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Activation *activation = innermost((Recorder *)object, true);
+    if (activation == NULL) {
+        return NULL;
+    }
+    PyObject *function = mp_frame_function(activation->frame);
+    return Py_NewRef(function != NULL ? function : Py_None);
+}
+
+static PyObject *
+recorder_depth(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromSsize_t(((Recorder *)object)->depth);
+}
+
+static PyObject *
+recorder_pending(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    PyObject *result = PyTuple_New(self->depth);
+    for (Py_ssize_t i = 0; result != NULL && i < self->depth; i++) {
+        PyObject *pair = Py_BuildValue("Oi", self->stack[i].plan->code, self->stack[i].index);
+        if (pair == NULL) {
+            Py_CLEAR(result);
+            break;
+        }
+        PyTuple_SET_ITEM(result, i, pair);
+    }
+    return result;
+}
+
+static PyObject *
+recorder_counts(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    return Py_BuildValue("{sKsKsK}", "events", self->events, "reported", self->reported, "entered", self->entered);
+}
+
+static PyObject *
+recorder_get_active(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((Recorder *)object)->status == RECORDER_RUNNING);
+}
+
+static PyObject *
+recorder_get_error(PyObject *object, void *Py_UNUSED(closure))
+{
+    Recorder *self = (Recorder *)object;
+    return Py_NewRef(self->error != NULL ? self->error : Py_None);
+}
+
+static PyMethodDef recorder_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))recorder_run, METH_VARARGS | METH_KEYWORDS,
+     "run(func, args=(), kwargs=None)\n--\n\nCapture from here until func returns or raises, and give its result."},
+    {"stop", recorder_stop, METH_NOARGS, "stop()\n--\n\nEnd the capture; the program goes on natively."},
+    {"pause", recorder_pause, METH_NOARGS, "pause()\n--\n\nNo events until the matching unpause()."},
+    {"unpause", recorder_unpause, METH_NOARGS, "unpause()\n--\n\nUndo one pause()."},
+    {"code", recorder_code, METH_NOARGS, "code()\n--\n\nThe innermost monitored frame's code object."},
+    {"offset", recorder_offset, METH_NOARGS, "offset()\n--\n\nThe current instruction's index in code units."},
+    {"line", recorder_line, METH_NOARGS, "line()\n--\n\nThe current instruction's line, -1 when it has none."},
+    {"local", recorder_local, METH_O, "local(index)\n--\n\nA local variable: the cell itself for cells, or NULL."},
+    {"globals", recorder_globals, METH_NOARGS, "globals()\n--\n\nThe current frame's globals."},
+    {"builtins", recorder_builtins, METH_NOARGS, "builtins()\n--\n\nThe current frame's builtins."},
+    {"function", recorder_function, METH_NOARGS, "function()\n--\n\nThe function object that the frame runs, or None."},
+    {"depth", recorder_depth, METH_NOARGS, "depth()\n--\n\nHow many monitored frames are running."},
+    {"pending", recorder_pending, METH_NOARGS, "pending()\n--\n\n(code, index) of each monitored frame, outermost first."},
+    {"counts", recorder_counts, METH_NOARGS, "counts()\n--\n\nEvents seen, events reported, frames entered."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef recorder_getset[] = {
+    {"active", recorder_get_active, NULL, "Whether the capture runs and was not stopped.", NULL},
+    {"error", recorder_get_error, NULL, "The first exception of a callback, or None.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject mp_RecorderType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "magpy_runtime._native.Recorder",
+    .tp_basicsize = sizeof(Recorder),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Recorder(plan_for, on_enter=None, on_exit=None)\n--\n\nCaptures one run of a program.",
+    .tp_new = recorder_new,
+    .tp_dealloc = recorder_dealloc,
+    .tp_traverse = recorder_traverse,
+    .tp_clear = recorder_clear,
+    .tp_methods = recorder_methods,
+    .tp_getset = recorder_getset,
+};

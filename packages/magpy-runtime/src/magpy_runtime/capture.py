@@ -1,0 +1,86 @@
+"""Capture: watch one native run of a program, instruction by instruction.
+
+A `Recorder` runs a callable and calls back for the frames that are entered meanwhile on this thread. What it calls
+back for is said by a *plan*, one for each code object. The same protocol holds on every supported CPython; where the
+events come from is the native module's business (a trace function on 3.11, `sys.monitoring` from 3.12 on).
+
+**Plan.** A list with one element for each code unit (two bytes) of `co_code`, or None for a code object whose frames
+give no events at all (frames that they call still do). An element is None (nothing is called) or
+`(before, after, n_in, n_out, arg)`, with an optional sixth member `fallthrough`:
+
+* `before(inputs, arg)` is called before the instruction runs. `inputs` are the top `n_in` stack values, deepest
+  first; an empty slot is `NULL`. What it returns is kept as `state` (None without a `before`).
+* `after(state, outputs, arg)` is called when the instruction has finished, which the frame's next instruction or its
+  exit shows. `outputs` are the top `n_out` stack values at that time. It is None when the instruction raised, and `()`
+  when the instruction left the frame (RETURN_VALUE, YIELD_VALUE) or when the next instruction is not `fallthrough`
+  (an exhausted FOR_ITER).
+
+Each `before` gets exactly one `after`, unless the capture stops in between. The element of an instruction with
+EXTENDED_ARG prefixes stands at the instruction itself; elements of prefixes and inline caches are never due, nor are
+those of the few instructions that precede RESUME (COPY_FREE_VARS, MAKE_CELL, RETURN_GENERATOR, POP_TOP). RESUME is
+reported right after `on_enter`; after a yield, its top of stack is the value that was sent.
+
+**Frames.** `on_enter(code, function, args, kind)` and `on_exit(code, value, kind)`; see `EntryKind` and `ExitKind`. A
+generator's frame starts when it is first resumed, and leaves at each yield. `args` holds the argument variables of a
+frame that starts (positional, keyword-only, `*args`, `**kwargs`; a cell's content for a cell), `()` otherwise.
+
+**Where am I.** Inside a callback, `offset()` is the instruction that the callback is about: the finished one inside
+`after`, RESUME (or the suspended YIELD_VALUE) inside `on_enter`, the last one inside `on_exit`.
+
+**Failures.** What a callback raises never reaches the program: the capture stops, and the exception is `error`. Only
+KeyboardInterrupt is raised again in the program. Nothing that the program could see changes: not its exceptions, nor
+`sys.exc_info()`, `sys.gettrace()` or recursion depth. Trace functions, profilers and monitoring tools of others keep
+getting their events. A program that sets a trace function itself during the run (3.11) ends the capture with an error.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from magpy_runtime._native import (
+    NULL,
+    Recorder,
+    dict_version,
+    has_instance_dict,
+    instance_dict,
+    super_lookup,
+    type_lookup,
+    type_version,
+)
+
+if TYPE_CHECKING:
+    from magpy_runtime._native import After, Before, NullType, Plan, PlanItem
+
+
+class EntryKind(IntEnum):
+    """How a monitored frame was entered."""
+
+    CALL = 0  #: it starts
+    RESUME = 1  #: a generator or coroutine goes on after a yield
+    THROW = 2  #: the same, with an exception
+
+
+class ExitKind(IntEnum):
+    """How a monitored frame was left."""
+
+    RETURN = 0  #: with a value
+    YIELD = 1  #: with a value, to be resumed
+    EXCEPTION = 2  #: by an exception; the value is NULL
+
+
+__all__ = [
+    "NULL",
+    "After",
+    "Before",
+    "EntryKind",
+    "ExitKind",
+    "NullType",
+    "Plan",
+    "PlanItem",
+    "Recorder",
+    "dict_version",
+    "has_instance_dict",
+    "instance_dict",
+    "super_lookup",
+    "type_lookup",
+    "type_version",
+]
