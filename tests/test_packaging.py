@@ -7,8 +7,9 @@ import os
 import re
 from pathlib import Path
 
-import layout
 import pytest
+
+import layout
 from layout import Package
 
 PACKAGES = layout.packages()

@@ -1,7 +1,7 @@
 """Virtual environments for the gates, made once and brought up to date by stamps.
 
-A step (make the environment, install a list of requirements, install a package in place) is done again only when what it
-depends on has changed: its key is hashed into a stamp file inside the environment.
+A step (make the environment, install a list of requirements, install a package in place) is done again only when what
+it depends on has changed: its key is hashed into a stamp file inside the environment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUIREMENTS = ROOT / "tools" / "requirements"
 TORCH = "torch==2.13.0"
 
 
-def run(command: Sequence[str | Path], *, cwd: Path = ROOT, check: bool = True) -> int:
+def run(command: Sequence[object], *, cwd: Path = ROOT, check: bool = True) -> int:
     """Run a command with no standard input, showing it first.
 
     Raises:

@@ -1,7 +1,7 @@
 """What this repository consists of, read from the packages' own metadata.
 
-Nothing here is a list to keep up to date: a package is a folder with a ``pyproject.toml``, and whether it needs torch, a
-compiler or a sibling is what that file says.
+Nothing here is a list to keep up to date: a package is a folder with a ``pyproject.toml``, and whether it needs torch,
+a compiler or a sibling is what that file says.
 """
 
 from __future__ import annotations

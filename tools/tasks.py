@@ -92,7 +92,8 @@ def docs(rest: list[str]) -> int:
     _no_more(rest)
     environment = _installed("models", "docs")
     out = BUILD / "docs"
-    command = [environment.python, "-m", "sphinx", "-n", "-W", "--keep-going", "-q", "-b", "html", "-d", out / "doctrees"]
+    strict = ["-n", "-W", "--keep-going"]
+    command = [environment.python, "-m", "sphinx", *strict, "-q", "-b", "html", "-d", out / "doctrees"]
     status = run([*command, ROOT / "docs", out / "html"], check=False)
     if not status:
         print(f"documentation: {(out / 'html' / 'index.html').relative_to(ROOT)}", flush=True)
@@ -145,7 +146,7 @@ def _test_without_torch(version: str, rest: list[str]) -> int:
 def _pytest(environment: Environment, folders: Sequence[Path], name: str, rest: list[str]) -> int:
     if not folders:
         return 0
-    command: list[str | Path] = [environment.python, "-m", "pytest", "-q", f"--timeout={TEST_TIMEOUT_S}"]
+    command: list[object] = [environment.python, "-m", "pytest", "-q", f"--timeout={TEST_TIMEOUT_S}"]
     command += [f"--junitxml={REPORTS / name}.xml", "-o", f"junit_suite_name={name}"]
     status = run([*command, *folders, *rest], check=False)
     if status == NO_TESTS and name != "main":  # nothing that runs without torch yet
@@ -154,7 +155,9 @@ def _pytest(environment: Environment, folders: Sequence[Path], name: str, rest: 
 
 
 def _ruff(environment: Environment, *arguments: str) -> int:
-    return run([environment.folder / "bin" / "ruff", *arguments, ROOT], check=False)
+    # One configuration for all packages, whatever theirs say for someone who works on one of them alone.
+    config = ["--config", ROOT / "pyproject.toml"]
+    return run([environment.folder / "bin" / "ruff", *arguments, *config, ROOT], check=False)
 
 
 def _script(path: Path, rest: list[str]) -> int:

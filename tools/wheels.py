@@ -25,8 +25,10 @@ assert pathlib.Path(module.__file__).is_relative_to(folder), f"imported from the
 assert (pathlib.Path(module.__file__).parent / "py.typed").is_file(), "py.typed is missing"
 missing = [public for public in module.__all__ if not hasattr(module, public)]
 assert not missing, f"names in __all__ that are not there: {missing}"
-assert (importlib.util.find_spec("torch") is not None) == (torch == "True"), "torch"
-print(distribution, importlib.metadata.version(distribution), "imports alone,", "with" if torch == "True" else "without", "torch")
+has_torch = importlib.util.find_spec("torch") is not None
+assert has_torch == (torch == "True"), "torch"
+torch = "with torch" if has_torch else "without torch"
+print(distribution, importlib.metadata.version(distribution), "imports alone,", torch)
 """
 
 
@@ -46,14 +48,25 @@ def build_and_check(main: Environment, folder: Path) -> int:
     built: dict[str, Path] = {}
     for package in packages:
         target = out / package.distribution
-        run([main.python, "-m", "build", "--outdir", target, package.folder])
+        _build(main, package, target)
         (built[package.distribution],) = target.glob("*.whl")
     failed = False
     for package in packages:
         failed |= not _contents_are_right(package, built[package.distribution])
         wanted = [package.distribution, *_all_siblings(package, packages)]
-        failed |= _try(package, [built[name] for name in wanted], main, folder / "venv-wheels" / package.distribution) != 0
+        place = folder / "venv-wheels" / package.distribution
+        failed |= _try(package, [built[name] for name in wanted], main, place) != 0
     return int(failed)
+
+
+def _build(main: Environment, package: Package, target: Path) -> None:
+    """Build sdist and wheel; what the build prints is shown only when it fails."""
+    print(f"+ build {package.distribution}", flush=True)
+    command = [str(word) for word in (main.python, "-m", "build", "--outdir", target, package.folder)]
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        print(answer.stdout, answer.stderr, sep="\n", flush=True)
+        raise SystemExit(f"{package.distribution} cannot be built")
 
 
 def _all_siblings(package: Package, packages: Sequence[Package]) -> list[str]:

@@ -16,7 +16,6 @@ from collections import defaultdict
 from typing import Any
 
 from docutils import nodes
-from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -37,8 +36,6 @@ def _not_yet(what: str) -> list[nodes.Node]:
 
 class CatalogueDirective(SphinxDirective):
     """Sections with one literal block for each module that has annotated operations."""
-
-    option_spec = {"omit": directives.unchanged}
 
     def run(self) -> list[nodes.Node]:
         """Render the registry."""
