@@ -39,8 +39,8 @@ class Package:
 
     @property
     def has_source(self) -> bool:
-        """Whether there is something to install yet."""
-        return (self.source / "__init__.py").is_file()
+        """Whether there is something to install yet: a package, and the README that its metadata name."""
+        return (self.source / "__init__.py").is_file() and (self.folder / "README.md").is_file()
 
     @property
     def needs_torch(self) -> bool:
