@@ -1,0 +1,173 @@
+"""Who has annotated what: annotations by target, and by the identity of the live callable."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from magpy_annotations._model import Annotation, DuplicateAnnotationError, OpNode
+from magpy_annotations._targets import UnknownTargetError, module_of, resolve, type_member
+
+ENTRY_POINTS = "magpy.annotations"
+
+Source = Callable[[], Iterable[Annotation]]
+
+
+class Registry:
+    """The annotations known to one monitor.
+
+    Targets are resolved when their module is in ``sys.modules``, and not before: an annotation never imports anything.
+    """
+
+    def __init__(self) -> None:
+        self._annotations: dict[str, Annotation] = {}
+        self._by_id: dict[int, tuple[Any, Annotation]] = {}  # the callable is held, so that its id stays its own
+        self._aliases: dict[str, str] = {}
+        self._pending: dict[str, Annotation] = {}
+        self._sources: dict[str, list[Source]] = {}
+        self._operators: list[Callable[[Any], OpNode | None]] = []
+        self._conflicts: list[str] = []
+        self._modules_seen = -1
+
+    def add(self, annotation: Annotation) -> None:
+        """Registers one annotation.
+
+        Raises:
+            DuplicateAnnotationError: When its target is annotated, saying by whom.
+        """
+        other = self._annotations.get(annotation.target)
+        if other is not None:
+            raise DuplicateAnnotationError(
+                f"{annotation.target} is annotated by {other.owner or 'nobody named'}, "
+                f"and again by {annotation.owner or 'nobody named'}"
+            )
+        self._annotations[annotation.target] = annotation
+        self._pending[annotation.target] = annotation
+        self._modules_seen = -1
+
+    def add_source(self, module: str, source: Source) -> None:
+        """Registers annotations that are made once `module` has been imported.
+
+        Args:
+            module: The module that the annotations speak of.
+            source: Gives the annotations; called at most once. A duplicate among them is refused, and kept in
+                :meth:`conflicts` rather than raised, since it may come to light in the middle of somebody's program.
+        """
+        self._sources.setdefault(module, []).append(source)
+        self._modules_seen = -1
+
+    def add_operators(self, classify: Callable[[Any], OpNode | None]) -> None:
+        """Registers who answers :meth:`operator`; the first answer that is not None holds."""
+        self._operators.append(classify)
+
+    def lookup(self, callable_: Any) -> Annotation | None:
+        """The annotation of a live callable or descriptor; None when it has none.
+
+        Bound callables have no annotation of their own: see `unbind`.
+        """
+        known = self._by_id.get(id(callable_))
+        if known is not None:
+            return known[1]
+        if self._settle():
+            known = self._by_id.get(id(callable_))
+        return None if known is None else known[1]
+
+    def special(self, tp: type, name: str) -> tuple[Any, Annotation | None]:
+        """The special method that `tp` has under `name` (None when it has none), and its annotation."""
+        found = type_member(tp, name)
+        return found, None if found is None else self.lookup(found)
+
+    def operator(self, func: Any) -> OpNode | None:
+        """What a torch function is to the graph, for the `func` that a ``TorchFunctionMode`` receives."""
+        self._settle()
+        for classify in self._operators:
+            node = classify(func)
+            if node is not None:
+                return node
+        return None
+
+    def targets(self) -> tuple[str, ...]:
+        """All annotated targets whose module is imported, sorted."""
+        self._settle()
+        return tuple(sorted(self._annotations))
+
+    def annotation(self, target: str) -> Annotation:
+        """The annotation made out to `target`.
+
+        Raises:
+            KeyError: When there is none.
+        """
+        self._settle()
+        return self._annotations[target]
+
+    def resolve(self, target: str) -> Any:
+        """The live object that `target` names.
+
+        Raises:
+            UnknownTargetError: When there is none.
+        """
+        return resolve(target)
+
+    def owner_of(self, target: str) -> str:
+        """Who registered the annotation of `target`."""
+        return self.annotation(target).owner
+
+    def aliases(self) -> dict[str, str]:
+        """Targets that name an object which another target named first, each with that target."""
+        self._settle()
+        return dict(self._aliases)
+
+    def conflicts(self) -> tuple[str, ...]:
+        """What was refused of the sources because its target was annotated before."""
+        self._settle()
+        return tuple(self._conflicts)
+
+    def unresolved(self) -> tuple[str, ...]:
+        """Targets whose module is imported and that name nothing on this interpreter, optional ones aside."""
+        self._settle()
+        return tuple(sorted(t for t, each in self._pending.items() if not each.optional and module_of(t) is not None))
+
+    def load_entry_points(self, group: str = ENTRY_POINTS) -> tuple[str, ...]:
+        """Lets installed packages register: each entry point is a function that takes the registry.
+
+        Returns:
+            The names of the entry points that were called.
+        """
+        found = sorted(importlib.metadata.entry_points(group=group), key=lambda each: each.name)
+        for entry_point in found:
+            entry_point.load()(self)
+        return tuple(each.name for each in found)
+
+    def __iter__(self) -> Iterator[Annotation]:
+        self._settle()
+        return iter([self._annotations[target] for target in sorted(self._annotations)])
+
+    def __len__(self) -> int:
+        self._settle()
+        return len(self._annotations)
+
+    def _settle(self) -> bool:
+        """Resolves what can be resolved now; False when nothing was imported since the last time."""
+        if len(sys.modules) == self._modules_seen:
+            return False
+        self._modules_seen = len(sys.modules)
+        for module in [name for name in self._sources if name in sys.modules]:
+            for source in self._sources.pop(module):
+                for annotation in source():
+                    try:
+                        self.add(annotation)
+                    except DuplicateAnnotationError as error:
+                        self._conflicts.append(str(error))
+        self._modules_seen = len(sys.modules)
+        for target, annotation in list(self._pending.items()):
+            try:
+                live = resolve(target)
+            except UnknownTargetError:
+                continue
+            del self._pending[target]
+            first = self._by_id.setdefault(id(live), (live, annotation))[1]
+            if first is not annotation:
+                self._aliases[target] = first.target
+        return True
