@@ -109,12 +109,13 @@ def build_wheels(rest: list[str]) -> int:
 
 def demo(rest: list[str]) -> int:
     """Run the demonstration."""
-    return _script(ROOT / "examples" / "demo.py", rest)
+    return _scripts([ROOT / "examples" / "demo.py"], rest)
 
 
 def bench(rest: list[str]) -> int:
-    """Run the benchmarks."""
-    return _script(ROOT / "benchmarks" / "run.py", rest)
+    """Run the benchmarks, those of single packages included."""
+    folders = [ROOT / "benchmarks", *(package.folder / "benchmarks" for package in layout.packages())]
+    return _scripts(sorted({path for folder in folders for path in folder.glob("bench_*.py")}), rest)
 
 
 def changelog(rest: list[str]) -> int:
@@ -160,12 +161,9 @@ def _ruff(environment: Environment, *arguments: str) -> int:
     return run([environment.folder / "bin" / "ruff", *arguments, *config, ROOT], check=False)
 
 
-def _script(path: Path, rest: list[str]) -> int:
-    if not path.is_file():
-        print(f"there is no {path.relative_to(ROOT)} yet", flush=True)
-        return 1
+def _scripts(paths: Sequence[Path], rest: list[str]) -> int:
     environment = _installed("models")
-    return run([environment.python, path, *rest], check=False)
+    return max([run([environment.python, path, *rest], check=False) for path in paths])
 
 
 def _no_more(rest: list[str]) -> None:
