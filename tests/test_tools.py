@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 import environments
 import layout
-import pytest
 import tasks
 
 
