@@ -9,7 +9,7 @@ NATIVE = HERE / "native"
 
 
 def _files(pattern: str) -> list[str]:
-    """Paths of native sources that match `pattern`, relative to this file (as setuptools wants them), in a fixed order."""
+    """Native sources that match `pattern`: sorted paths relative to this file, as setuptools wants them."""
     return sorted(path.relative_to(HERE).as_posix() for path in NATIVE.glob(pattern))
 
 

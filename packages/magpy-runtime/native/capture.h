@@ -82,6 +82,8 @@ typedef struct Recorder {
     PyObject *plan_for;         /* owned */
     PyObject *on_enter;         /* owned, NULL for None */
     PyObject *on_exit;          /* owned, NULL for None */
+    PyObject *on_stop;          /* owned, NULL for None; called once when a failure ends the capture */
+    PyObject *doom;             /* owned or NULL: an exception that ends the capture at the next event */
     PyObject *error;            /* owned or NULL */
     RecorderStatus status;
     int paused;                 /* how many times */
@@ -99,6 +101,7 @@ typedef struct Recorder {
     int last_prefix;            /* the instruction that it belongs to, -1: none */
 #else
     Py_tracefunc outer_trace;   /* the trace function found on entry; its object stays in the thread state */
+    PyObject *delegating;       /* owned or NULL: a list of weak references to generators, see hooks_trace.c */
 #endif
 } Recorder;
 
@@ -122,6 +125,7 @@ void mp_instruction(Recorder *recorder, Frame *frame, int unit);
 void mp_leave(Recorder *recorder, Frame *frame, PyObject *value, int kind);
 Activation *mp_activation_of(Recorder *recorder, Frame *frame);
 void mp_fail(Recorder *recorder);
+void mp_fail_unseen(Recorder *recorder, PyCodeObject *code);
 void mp_halt(Recorder *recorder);
 void mp_drop_stack(Recorder *recorder);
 
@@ -134,6 +138,7 @@ void mp_hooks_unpause(Recorder *recorder);
 int mp_hooks_new_plan(Recorder *recorder, Plan *plan);
 int mp_hooks_enter(Recorder *recorder, Activation *activation);
 void mp_hooks_leave(Recorder *recorder, Activation *activation);
+void mp_hooks_yield(Recorder *recorder, Activation *activation);
 bool mp_hooks_is_running(Recorder *recorder, Frame *frame);
 
 #endif

@@ -82,6 +82,27 @@ mp_fail(Recorder *recorder)
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
+    if (recorder->on_stop != NULL) {
+        PyObject *on_stop = recorder->on_stop;
+        recorder->on_stop = NULL;
+        PyObject *result = PyObject_CallNoArgs(on_stop);
+        if (result == NULL) {
+            PyErr_Clear();
+        }
+        Py_XDECREF(result);
+        Py_DECREF(on_stop);
+    }
+}
+
+/* Ends the capture with the exception that `fail` was given. */
+static void
+meet_doom(Recorder *recorder)
+{
+    SavedError saved = save_error();
+    PyErr_SetObject((PyObject *)Py_TYPE(recorder->doom), recorder->doom);
+    Py_CLEAR(recorder->doom);
+    mp_fail(recorder);
+    restore_error(saved);
 }
 
 /* The top `count` stack values of a frame that is about to run `unit`, as a new tuple; NULL with an
@@ -281,6 +302,10 @@ mp_enter(Recorder *recorder, Frame *frame, int index, int kind)
 void
 mp_instruction(Recorder *recorder, Frame *frame, int unit)
 {
+    if (recorder->doom != NULL) {
+        meet_doom(recorder);
+        return;
+    }
     Activation *activation = mp_activation_of(recorder, frame);
     if (activation == NULL) {
         return;
@@ -331,12 +356,30 @@ mp_instruction(Recorder *recorder, Frame *frame, int unit)
     activation->state = state;
 }
 
+/* A frame is left that was never entered: fails if it should have been monitored. */
+void
+mp_fail_unseen(Recorder *recorder, PyCodeObject *code)
+{
+    if (recorder->status != RECORDER_RUNNING) {
+        return;
+    }
+    Plan *plan = mp_plan_find(recorder, code);
+    if (plan != NULL && !plan->monitored) {
+        return;
+    }
+    if (plan != NULL) {
+        PyErr_Format(PyExc_RuntimeError, "a frame of %R was entered unseen", code);
+    }
+    mp_fail(recorder);
+}
+
 /* The body of mp_leave, with no exception pending. */
 static void
 leave(Recorder *recorder, Frame *frame, PyObject *value, int kind)
 {
     Activation *activation = mp_activation_of(recorder, frame);
     if (activation == NULL) {
+        mp_fail_unseen(recorder, mp_frame_code(frame));
         return;
     }
     if (activation->pending != NULL) {
@@ -352,6 +395,9 @@ leave(Recorder *recorder, Frame *frame, PyObject *value, int kind)
         PyObject *result = call_back(recorder, recorder->on_exit, args + 1, 3);
         Py_XDECREF(result);
         Py_DECREF(kind_object);
+    }
+    if (recorder->status == RECORDER_RUNNING && kind == 1) {
+        mp_hooks_yield(recorder, activation);
     }
     if (recorder->status == RECORDER_RUNNING) {
         recorder->depth--;

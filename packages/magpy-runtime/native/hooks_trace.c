@@ -6,6 +6,79 @@
 
 #if !MP_USES_MONITORING
 
+/* Delegating generators. When an exception is thrown into a generator that is suspended in `yield from` (or
+ * `await`), and the inner one catches it and returns, CPython 3.11 goes on in the outer one without a call event.
+ * So the opcode events of such a generator stay on while it is suspended, and the first of them is its entry. The
+ * generators are listed, to switch the events off in the end. */
+
+/* Takes a generator's frame out of the list. Whether it was in it. */
+static bool
+forget_delegating(Recorder *recorder, Frame *frame)
+{
+    PyObject *list = recorder->delegating;
+    if (list == NULL || frame->owner != FRAME_OWNED_BY_GENERATOR) {
+        return false;
+    }
+    PyObject *generator = (PyObject *)_PyFrame_GetGenerator(frame);
+    for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--) {
+        PyObject *listed = PyWeakref_GET_OBJECT(PyList_GET_ITEM(list, i));
+        if (listed == generator || listed == Py_None) {
+            PyList_SetSlice(list, i, i + 1, NULL);
+        }
+        if (listed == generator) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a frame that yields does so for a generator that it delegates to. */
+static bool
+is_delegating(Frame *frame)
+{
+    return frame->owner == FRAME_OWNED_BY_GENERATOR && _PyInterpreterFrame_LASTI(frame) > 0 &&
+           _Py_OPCODE(frame->prev_instr[-1]) == SEND;
+}
+
+/* A monitored frame yields: lists its generator if it delegates. A failure ends the capture. */
+void
+mp_hooks_yield(Recorder *recorder, Activation *activation)
+{
+    Frame *frame = activation->frame;
+    if (activation->had_opcodes || !is_delegating(frame)) {
+        return;
+    }
+    PyObject *reference = PyWeakref_NewRef((PyObject *)_PyFrame_GetGenerator(frame), NULL);
+    if (recorder->delegating == NULL) {
+        recorder->delegating = PyList_New(0);
+    }
+    if (reference == NULL || recorder->delegating == NULL || PyList_Append(recorder->delegating, reference) < 0) {
+        mp_fail(recorder);
+    }
+    else {
+        activation->had_opcodes = true;
+    }
+    Py_XDECREF(reference);
+}
+
+/* Switches the opcode events of the listed generators off. */
+static void
+release_delegating(Recorder *recorder)
+{
+    PyObject *list = recorder->delegating;
+    recorder->delegating = NULL;
+    for (Py_ssize_t i = 0; list != NULL && i < PyList_GET_SIZE(list); i++) {
+        PyGenObject *generator = (PyGenObject *)PyWeakref_GET_OBJECT(PyList_GET_ITEM(list, i));
+        if ((PyObject *)generator != Py_None && generator->gi_frame_state < FRAME_COMPLETED) {
+            PyFrameObject *frame = ((Frame *)generator->gi_iframe)->frame_obj;
+            if (frame != NULL) {
+                frame->f_trace_opcodes = 0;
+            }
+        }
+    }
+    Py_XDECREF(list);
+}
+
 /* Sets the thread's C trace function; its object stays as it is. Takes nothing. */
 static void
 set_trace(PyThreadState *tstate, Py_tracefunc function)
@@ -43,6 +116,28 @@ forward(Recorder *recorder, PyObject *object, PyFrameObject *frame, int what, Py
     return status;
 }
 
+/* An opcode event. Fails only where the outer trace function, if it asked for this event, fails. */
+static int
+trace_opcode(Recorder *recorder, PyObject *object, PyFrameObject *frame)
+{
+    Frame *iframe = frame->f_frame;
+    int unit = _PyInterpreterFrame_LASTI(iframe);
+    Activation *activation = mp_activation_of(recorder, iframe);
+    if (activation == NULL && mp_current == recorder && forget_delegating(recorder, iframe)) {
+        frame->f_trace_opcodes = 0;
+        mp_enter(recorder, iframe, unit, 1);
+        activation = mp_current == recorder ? mp_activation_of(recorder, iframe) : NULL;
+    }
+    if (mp_current == recorder && recorder->outer_trace != NULL && (activation == NULL || activation->had_opcodes) &&
+        forward(recorder, object, frame, PyTrace_OPCODE, Py_None) < 0) {
+        return -1;
+    }
+    if (mp_current == recorder) {
+        mp_instruction(recorder, iframe, unit);
+    }
+    return 0;
+}
+
 /* The trace function; everything is borrowed. Fails only where the outer trace function fails. */
 static int
 trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg)
@@ -53,17 +148,7 @@ trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg)
     }
     Frame *iframe = frame->f_frame;
     if (what == PyTrace_OPCODE) {
-        if (recorder->outer_trace != NULL) {
-            Activation *activation = mp_activation_of(recorder, iframe);
-            if ((activation == NULL || activation->had_opcodes) &&
-                forward(recorder, object, frame, what, arg) < 0) {
-                return -1;
-            }
-        }
-        if (mp_current == recorder) {
-            mp_instruction(recorder, iframe, _PyInterpreterFrame_LASTI(iframe));
-        }
-        return 0;
+        return trace_opcode(recorder, object, frame);
     }
     if (recorder->outer_trace != NULL && what != PyTrace_RETURN &&
         forward(recorder, object, frame, what, arg) < 0) {
@@ -118,6 +203,7 @@ mp_hooks_remove(Recorder *recorder)
         set_trace(PyThreadState_Get(), recorder->outer_trace);
     }
     recorder->outer_trace = NULL;
+    release_delegating(recorder);
 }
 
 /* No events until mp_hooks_unpause. */
@@ -158,7 +244,7 @@ mp_hooks_enter(Recorder *recorder, Activation *activation)
     PyFrameObject *frame = activation->frame->frame_obj;
     activation->frame_object = (PyFrameObject *)Py_NewRef(frame);
     activation->hid_lines = recorder->outer_trace == NULL && frame->f_trace_lines;
-    activation->had_opcodes = frame->f_trace_opcodes;
+    activation->had_opcodes = frame->f_trace_opcodes && !forget_delegating(recorder, activation->frame);
     frame->f_trace_opcodes = 1;
     if (activation->hid_lines) {
         frame->f_trace_lines = 0;

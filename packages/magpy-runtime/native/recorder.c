@@ -3,13 +3,14 @@
 
 #include <structmember.h>
 
-/* Recorder(plan_for, on_enter, on_exit); the callables are borrowed and kept. */
+/* Recorder(plan_for, on_enter, on_exit, on_stop); the callables are borrowed and kept. */
 static PyObject *
 recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"plan_for", "on_enter", "on_exit", NULL};
-    PyObject *plan_for, *on_enter = Py_None, *on_exit = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:Recorder", names, &plan_for, &on_enter, &on_exit)) {
+    static char *names[] = {"plan_for", "on_enter", "on_exit", "on_stop", NULL};
+    PyObject *plan_for, *on_enter = Py_None, *on_exit = Py_None, *on_stop = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOO:Recorder", names, &plan_for, &on_enter, &on_exit,
+                                     &on_stop)) {
         return NULL;
     }
     Recorder *self = (Recorder *)type->tp_alloc(type, 0);
@@ -19,6 +20,7 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->plan_for = Py_NewRef(plan_for);
     self->on_enter = on_enter == Py_None ? NULL : Py_NewRef(on_enter);
     self->on_exit = on_exit == Py_None ? NULL : Py_NewRef(on_exit);
+    self->on_stop = on_stop == Py_None ? NULL : Py_NewRef(on_stop);
 #if MP_USES_MONITORING
     self->tool = -1;
     self->last_prefix = -1;
@@ -33,6 +35,8 @@ recorder_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->plan_for);
     Py_VISIT(self->on_enter);
     Py_VISIT(self->on_exit);
+    Py_VISIT(self->on_stop);
+    Py_VISIT(self->doom);
     Py_VISIT(self->error);
     for (Py_ssize_t i = 0; i < self->depth; i++) {
         Py_VISIT(self->stack[i].state);
@@ -48,9 +52,14 @@ recorder_clear(PyObject *object)
     Py_CLEAR(self->plan_for);
     Py_CLEAR(self->on_enter);
     Py_CLEAR(self->on_exit);
+    Py_CLEAR(self->on_stop);
+    Py_CLEAR(self->doom);
     Py_CLEAR(self->error);
     mp_drop_stack(self);
     mp_plans_clear(&self->plans);
+#if !MP_USES_MONITORING
+    Py_CLEAR(self->delegating);
+#endif
     return 0;
 }
 
@@ -70,7 +79,11 @@ finish(Recorder *self)
     if (self->status != RECORDER_RUNNING) {
         return;
     }
-    if (!mp_hooks_alive(self)) {
+    if (self->doom != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(self->doom), self->doom);
+        mp_fail(self);
+    }
+    else if (!mp_hooks_alive(self)) {
         PyErr_SetString(PyExc_RuntimeError, "the program replaced the trace function during the capture");
         mp_fail(self);
     }
@@ -145,6 +158,24 @@ recorder_stop(PyObject *object, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     mp_halt(self);
+    Py_RETURN_NONE;
+}
+
+/* fail(error): borrows and keeps an exception that ends the capture at the next event (the first one wins). */
+static PyObject *
+recorder_fail(PyObject *object, PyObject *error)
+{
+    Recorder *self = (Recorder *)object;
+    if (check_thread(self) < 0) {
+        return NULL;
+    }
+    if (!PyExceptionInstance_Check(error)) {
+        PyErr_SetString(PyExc_TypeError, "fail() argument must be an exception");
+        return NULL;
+    }
+    if (self->doom == NULL && self->status == RECORDER_RUNNING) {
+        self->doom = Py_NewRef(error);
+    }
     Py_RETURN_NONE;
 }
 
@@ -307,6 +338,7 @@ static PyMethodDef recorder_methods[] = {
     {"run", (PyCFunction)(void (*)(void))recorder_run, METH_VARARGS | METH_KEYWORDS,
      "run(func, args=(), kwargs=None)\n--\n\nCapture from here until func returns or raises, and give its result."},
     {"stop", recorder_stop, METH_NOARGS, "stop()\n--\n\nEnd the capture; the program goes on natively."},
+    {"fail", recorder_fail, METH_O, "fail(error)\n--\n\nEnd the capture at the next event, with this error."},
     {"pause", recorder_pause, METH_NOARGS, "pause()\n--\n\nNo events until the matching unpause()."},
     {"unpause", recorder_unpause, METH_NOARGS, "unpause()\n--\n\nUndo one pause()."},
     {"code", recorder_code, METH_NOARGS, "code()\n--\n\nThe innermost monitored frame's code object."},
@@ -333,7 +365,7 @@ PyTypeObject mp_RecorderType = {
     .tp_name = "magpy_runtime._native.Recorder",
     .tp_basicsize = sizeof(Recorder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Recorder(plan_for, on_enter=None, on_exit=None)\n--\n\nCaptures one run of a program.",
+    .tp_doc = "Recorder(plan_for, on_enter=None, on_exit=None, on_stop=None)\n--\n\nCaptures one run of a program.",
     .tp_new = recorder_new,
     .tp_dealloc = recorder_dealloc,
     .tp_traverse = recorder_traverse,

@@ -2,14 +2,9 @@
 
 from collections.abc import Callable
 from types import CodeType, FunctionType
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
-Before: TypeAlias = Callable[[tuple[Any, ...], Any], Any]
-After: TypeAlias = Callable[[Any, tuple[Any, ...] | None, Any], Any]
-PlanItem: TypeAlias = (
-    tuple[Before | None, After | None, int, int, Any] | tuple[Before | None, After | None, int, int, Any, int | None]
-)
-Plan: TypeAlias = list[PlanItem | None]
+from magpy_runtime.capture import Plan
 
 @final
 class NullType: ...
@@ -23,6 +18,7 @@ class Recorder:
         plan_for: Callable[[CodeType], Plan | None],
         on_enter: Callable[[CodeType, FunctionType | None, tuple[Any, ...], int], Any] | None = None,
         on_exit: Callable[[CodeType, Any, int], Any] | None = None,
+        on_stop: Callable[[], Any] | None = None,
     ) -> Recorder: ...
     @property
     def active(self) -> bool: ...
@@ -32,6 +28,7 @@ class Recorder:
         self, func: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any: ...
     def stop(self) -> None: ...
+    def fail(self, error: BaseException, /) -> None: ...
     def pause(self) -> None: ...
     def unpause(self) -> None: ...
     def code(self) -> CodeType: ...

@@ -27,17 +27,21 @@ frame that starts (positional, keyword-only, `*args`, `**kwargs`; a cell's conte
 **Where am I.** Inside a callback, `offset()` is the instruction that the callback is about: the finished one inside
 `after`, RESUME (or the suspended YIELD_VALUE) inside `on_enter`, the last one inside `on_exit`.
 
-**Failures.** What a callback raises never reaches the program: the capture stops, and the exception is `error`. Only
+**Failures.** What a callback raises never reaches the program: the capture stops, and the exception is `error`.
+`on_stop()` is called then, once, to put back what else was switched on for the run. `fail(error)` does the same at the
+next event, for those who notice something where they cannot raise. Only
 KeyboardInterrupt is raised again in the program. Nothing that the program could see changes: not its exceptions, nor
 `sys.exc_info()`, `sys.gettrace()` or recursion depth. Trace functions, profilers and monitoring tools of others keep
 getting their events. A program that sets a trace function itself during the run (3.11) ends the capture with an error.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 from magpy_runtime._native import (
     NULL,
+    NullType,
     Recorder,
     dict_version,
     has_instance_dict,
@@ -47,8 +51,12 @@ from magpy_runtime._native import (
     type_version,
 )
 
-if TYPE_CHECKING:
-    from magpy_runtime._native import After, Before, NullType, Plan, PlanItem
+Before: TypeAlias = Callable[[tuple[Any, ...], Any], Any]
+After: TypeAlias = Callable[[Any, tuple[Any, ...] | None, Any], Any]
+PlanItem: TypeAlias = (
+    tuple[Before | None, After | None, int, int, Any] | tuple[Before | None, After | None, int, int, Any, int | None]
+)
+Plan: TypeAlias = list[PlanItem | None]
 
 
 class EntryKind(IntEnum):
@@ -68,11 +76,11 @@ class ExitKind(IntEnum):
 
 
 __all__ = [
-    "NULL",
     "After",
     "Before",
     "EntryKind",
     "ExitKind",
+    "NULL",
     "NullType",
     "Plan",
     "PlanItem",
