@@ -1,5 +1,6 @@
 """The RefGraph: references between runtime objects over time, observed in one run of a program."""
 
+from ._dot import to_dot
 from ._model import (
     ABSENT,
     Atom,
@@ -15,7 +16,10 @@ from ._model import (
     same_target,
     same_value,
 )
+from ._parse import parse_text
 from ._search import Fact, guard_facts, mock_nodes
+from ._text import to_text
+from ._verify import verify
 
 __version__ = "0.1.0"
 
@@ -34,6 +38,10 @@ __all__ = [
     "Version",
     "guard_facts",
     "mock_nodes",
+    "parse_text",
     "same_target",
     "same_value",
+    "to_dot",
+    "to_text",
+    "verify",
 ]
