@@ -161,6 +161,8 @@ class Annotation:
         as_op_node: AsOpNode, for what is a torch function.
         pure_closure: PureClosure. False for what depends on more than its inputs (clocks, randomness, addresses, files,
             the caller's frame), or does more than update them.
+        effect: Whether it does something outside its inputs that the program does not see and that has to be done again
+            each time, as a warning is. The call with its arguments is replayed.
         overloads: Other forms of the same operation, told apart by how many arguments a call passes.
         owner: Who registered the annotation.
         optional: Whether the target may be missing on a supported version.
@@ -174,6 +176,7 @@ class Annotation:
     output: Output = Output()
     as_op_node: OpNode | None = None
     pure_closure: bool = True
+    effect: bool = False
     overloads: tuple[Annotation, ...] = ()
     owner: str = ""
     optional: bool = False

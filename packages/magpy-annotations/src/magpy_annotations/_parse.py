@@ -152,11 +152,13 @@ class _Reader:
         self._need("->")
         output = self._output({each.name for each in (*inputs, *filter(None, (rest, keywords)))})
         node: OpNode | None = None
-        pure, optional, note = True, False, ""
+        pure, effect, optional, note = True, False, False, ""
         while self._take(";"):
             match self._word():
                 case "impure":
                     pure = False
+                case "effect":
+                    effect = True
                 case "optional":
                     optional = True
                 case "note":
@@ -166,9 +168,18 @@ class _Reader:
                 case word:
                     raise ParseError(f"unknown property {word!r} in {self._text!r}")
         return Annotation(
-            target=target, inputs=tuple(inputs), rest=rest, keywords=keywords, output=output, as_op_node=node,
-            pure_closure=pure, optional=optional, note=note, owner=owner,
-        )  # fmt: skip
+            target=target,
+            inputs=tuple(inputs),
+            rest=rest,
+            keywords=keywords,
+            output=output,
+            as_op_node=node,
+            pure_closure=pure,
+            effect=effect,
+            optional=optional,
+            note=note,
+            owner=owner,
+        )
 
     def _input(self, *, keyword_only: bool) -> Input:
         name = self._word()

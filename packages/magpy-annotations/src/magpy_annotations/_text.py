@@ -22,6 +22,8 @@ def _render_form(form: Annotation, *, node: OpNode | None) -> str:
         parts.append(" ".join(words))
     if not form.pure_closure:
         parts.append("impure")
+    if form.effect:
+        parts.append("effect")
     if form.note:
         parts.append(f"note {quote(form.note)}")
     return "; ".join(parts)
