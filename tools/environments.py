@@ -20,6 +20,7 @@ from layout import ROOT, Package
 REQUIREMENTS = ROOT / "tools" / "requirements"
 # Installed first and by exactly this requirement, so that no other package's wider range chooses another build.
 TORCH = "torch==2.13.0"
+NO_TESTS = 5  # pytest's exit status when it collected none
 
 
 def run(command: Sequence[object], *, cwd: Path = ROOT, check: bool = True) -> int:
@@ -29,7 +30,7 @@ def run(command: Sequence[object], *, cwd: Path = ROOT, check: bool = True) -> i
         SystemExit: The command failed and ``check`` is set.
     """
     words = [str(word) for word in command]
-    print("+", " ".join(_shown(word) for word in words), flush=True)
+    print("+", " ".join(_shown(word) for word in words if "\n" not in word), flush=True)
     status = subprocess.run(words, cwd=cwd, stdin=subprocess.DEVNULL, check=False).returncode
     if status and check:
         raise SystemExit(f"failed with exit status {status}: {words[0]} ...")

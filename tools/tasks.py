@@ -16,7 +16,7 @@ from pathlib import Path
 import environments
 import layout
 import wheels
-from environments import Environment, run
+from environments import NO_TESTS, Environment, run
 from layout import ROOT
 
 BUILD = ROOT / "build"
@@ -25,7 +25,6 @@ OTHER_PYTHONS = ("3.12", "3.13")
 # What runs without torch: these packages' tests on the other Python versions (see conftest.py for what is left out).
 TORCH_FREE = ("magpy-refgraph", "magpy-annotations", "magpy-runtime")
 TEST_TIMEOUT_S = 600
-NO_TESTS = 5  # pytest's exit status when it collected none
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +102,7 @@ def docs(rest: list[str]) -> int:
 def build_wheels(rest: list[str]) -> int:
     """Build every package as sdist and, from that, as wheel; import each from its wheel alone."""
     _no_more(rest)
-    environment = environments.main_environment()
+    environment = environments.main_environment("test")
     return wheels.build_and_check(environment, BUILD)
 
 

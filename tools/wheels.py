@@ -2,7 +2,7 @@
 
 A wheel is made from the package's own fresh sdist, so a file that the sdist forgets is missed here and not by a user.
 Each wheel is then installed with no more than its siblings into an environment of its own and imported there: a package
-that needs no torch gets an environment that has none.
+that needs no torch gets an environment that has none. Where a package's own tests need no sibling, they are run there.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import layout
-from environments import Environment, run
+from environments import NO_TESTS, REQUIREMENTS, Environment, run
 from layout import Package
 
 _PROBE = """
 import importlib, importlib.metadata, importlib.util, pathlib, sys
-distribution, name, torch, folder = sys.argv[1:]
+distribution, name, torch, native, folder = sys.argv[1:]
 module = importlib.import_module(name)
 assert pathlib.Path(module.__file__).is_relative_to(folder), f"imported from the checkout: {module.__file__}"
 assert (pathlib.Path(module.__file__).parent / "py.typed").is_file(), "py.typed is missing"
+if native == "True":
+    importlib.import_module(f"{name}._native")
 missing = [public for public in module.__all__ if not hasattr(module, public)]
 assert not missing, f"names in __all__ that are not there: {missing}"
 has_torch = importlib.util.find_spec("torch") is not None
@@ -110,9 +112,28 @@ def _try(package: Package, wheels: Iterable[Path], main: Environment, folder: Pa
         _show_torch(main, python)
     pip = [main.python, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
     run([*pip, *wheels])
-    probe = [python, "-I", "-c", _PROBE, package.distribution, package.import_name, package.needs_torch, folder]
-    words = [str(word) for word in probe]
-    return subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, check=False).returncode
+    probe: list[object] = [
+        python,
+        "-I",
+        "-c",
+        _PROBE,
+        package.distribution,
+        package.import_name,
+        package.needs_torch,
+        package.native,
+        folder,
+    ]
+    return run(probe, cwd=folder, check=False) or _test(package, main, python)
+
+
+def _test(package: Package, main: Environment, python: Path) -> int:
+    """Run the package's own tests on its wheel, for the packages whose tests need no sibling."""
+    if package.siblings or not package.tests.is_dir():
+        return 0
+    if not package.needs_torch:  # otherwise pytest is seen where torch is
+        run([main.python, "-m", "pip", "--python", python, "install", "--quiet", "-r", REQUIREMENTS / "test.txt"])
+    status = run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", package.tests], check=False)
+    return 0 if status == NO_TESTS else status
 
 
 def _show_torch(main: Environment, python: Path) -> None:
