@@ -108,13 +108,12 @@ def build_wheels(rest: list[str]) -> int:
 
 def demo(rest: list[str]) -> int:
     """Run the demonstration."""
-    return _scripts([ROOT / "examples" / "demo.py"], rest)
+    return _script(ROOT / "examples" / "demo.py", rest)
 
 
 def bench(rest: list[str]) -> int:
-    """Run the benchmarks, those of single packages included."""
-    folders = [ROOT / "benchmarks", *(package.folder / "benchmarks" for package in layout.packages())]
-    return _scripts(sorted({path for folder in folders for path in folder.glob("bench_*.py")}), rest)
+    """Run the benchmarks."""
+    return _script(ROOT / "benchmarks" / "run.py", rest)
 
 
 def changelog(rest: list[str]) -> int:
@@ -160,9 +159,8 @@ def _ruff(environment: Environment, *arguments: str) -> int:
     return run([environment.folder / "bin" / "ruff", *arguments, *config, ROOT], check=False)
 
 
-def _scripts(paths: Sequence[Path], rest: list[str]) -> int:
-    environment = _installed("models")
-    return max([run([environment.python, path, *rest], check=False) for path in paths])
+def _script(path: Path, rest: list[str]) -> int:
+    return run([_installed("models").python, path, *rest], check=False)
 
 
 def _no_more(rest: list[str]) -> None:
