@@ -12,7 +12,7 @@ from torch import nn
 
 from . import densenet, lstm, monodepth, python_heavy, resnet, seq2seq
 
-__all__ = ["EXAMPLES", "Example"]
+__all__ = ["EXAMPLES", "Arguments", "Example"]
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
