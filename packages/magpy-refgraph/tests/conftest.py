@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from magpy_refgraph import RefGraph, guard_facts, mock_nodes, parse_text, to_dot, to_text, verify
 from magpy_refgraph._text import Writer
 

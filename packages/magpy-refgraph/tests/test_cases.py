@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from magpy_refgraph import to_text
 
 NAMES = sorted(path.stem for path in (Path(__file__).parent / "cases").glob("*.txt"))

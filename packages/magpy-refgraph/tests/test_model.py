@@ -7,6 +7,7 @@ import sys
 import weakref
 
 import pytest
+
 from magpy_refgraph import (
     ABSENT,
     Atom,

@@ -28,6 +28,7 @@ class _Drawing:
         self.time = time
         self.writer = Writer(graph, ranked=False)
         self.nodes = [node for node in graph.nodes if node.born <= time]
+        self.later = {id(node) for node in graph.nodes if node.born > time}
         self.positions = {id(node): position for position, node in enumerate(self.nodes)}
         self.effects = [effect for effect in graph.effects if effect.time <= time]
         self.first = self._first_ways()
@@ -78,7 +79,7 @@ class _Drawing:
                 continue
             rows: list[str] = []
             for key, target in version.refs.items():
-                if isinstance(target, Node) and target.born > self.time:
+                if id(target) in self.later:
                     continue  # read after the slice
                 port = f"v{number}_{len(rows)}"
                 text = self.writer.key(key)

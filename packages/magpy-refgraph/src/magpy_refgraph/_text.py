@@ -79,7 +79,8 @@ class Written:
 def to_text(graph: RefGraph) -> str:
     """Write a graph down.
 
-    Two runs that did the same give the same text.  User code, such as an object's `__repr__`, does not run.
+    Two runs that did the same give the same text.  User code does not run, such as an object's `__repr__`, but for
+    `__hash__` and `__eq__` of dictionary keys.
 
     Returns:
         The text, one line a thing, with a final newline.
@@ -174,12 +175,12 @@ class Writer:
         short = dataclasses.replace(location, file=location.file.rpartition("/")[2])
         return " ; " + " ".join(str(short).split())
 
-    def value(self, value: object) -> str:
+    def value(self, value: Any) -> str:
         """A runtime value: a literal, the number of its node, or a description."""
         kind = type(value)
-        if kind in (str, bytes, float):
+        if kind is str or kind is bytes or kind is float:
             return repr(value)
-        if isinstance(value, int) and kind is int:
+        if kind is int:
             return repr(value) if abs(value) < 1 << 256 else hex(value)  # Python refuses to write very long decimals
         for name, constant in NAMES.items():
             if value is constant:
@@ -187,42 +188,58 @@ class Writer:
         node = self.graph.find(value)
         if node is not None and id(node) in self._numbers:
             return self.number(node)
-        if isinstance(value, tuple) and kind is tuple:
+        if kind is tuple:
             return f"({', '.join(map(self.value, value))}{',' * (len(value) == 1)})"
-        text = value.text if isinstance(value, Written) else _balanced(self._describe(value))
-        return f"<{text}>"
+        return f"<{value.text if kind is Written else _balanced(self._describe(value, kind))}>"
 
-    def _describe(self, value: Any) -> str:
-        kind = type(value)
+    def _describe(self, value: Any, kind: Any) -> str:
+        # `isinstance` and plain attribute access could run code: a class may define `__getattribute__`.
         name = type_name(kind)
-        if isinstance(value, type):
+        if issubclass(kind, type):
             return f"type {type_name(value)}"
-        if isinstance(value, _FUNCTIONS):
+        if issubclass(kind, _FUNCTIONS):
             return f"function {function_name(value)}"
-        if isinstance(value, types.ModuleType):
-            return f"module {value.__dict__.get('__name__')}"
-        if isinstance(value, enum.Enum):
-            return f"{name}.{value._name_ or value._value_}"
-        if isinstance(value, tuple):
+        if issubclass(kind, types.ModuleType):
+            return f"module {_attribute(value, '__dict__').get('__name__')}"
+        if issubclass(kind, enum.Enum):
+            return f"{name}.{_attribute(value, '_name_') or _attribute(value, '_value_')}"
+        if issubclass(kind, tuple):
             return f"{name}({', '.join(map(self.value, tuple.__iter__(value)))})"
         if kind is frozenset:
             return f"frozenset({', '.join(sorted(map(self.value, value)))})"
         if kind is range or kind is slice:
             return f"{name}({', '.join(map(self.value, (value.start, value.stop, value.step)))})"
-        if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        params = _class_attribute(kind, "__dataclass_params__")
+        if params is not None and params.frozen and type(kind) is type:
             fields = (field.name for field in dataclasses.fields(kind) if field.repr)
-            return f"{name}({', '.join(f'{field}={self.value(getattr(value, field, None))}' for field in fields)})"
-        return _plain(value, name)
+            return f"{name}({', '.join(f'{field}={self.value(_attribute(value, field))}' for field in fields)})"
+        return _plain(value, kind, name)
 
 
-def _plain(value: object, name: str) -> str:
+def _attribute(value: object, name: str) -> Any:
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return None
+
+
+def _class_attribute(kind: type, name: str) -> Any:
+    for base in type.__dict__["__mro__"].__get__(kind):
+        attributes = type.__dict__["__dict__"].__get__(base)
+        if name in attributes:
+            return attributes[name]
+    return None
+
+
+def _plain(value: Any, kind: type, name: str) -> str:
     """The `repr` of values whose type has one from C that calls no other object's; otherwise the type's name."""
     for base in (str, bytes, int, float):
-        if isinstance(value, base):
+        if issubclass(kind, base):
             return f"{name} {base.__repr__(value)}"
-    kind = type(value)
-    how = kind.__dict__.get("__repr__")
-    if not isinstance(how, types.WrapperDescriptorType) or hasattr(kind, "__iter__") or isinstance(value, _HOLDERS):
+    how = _class_attribute(kind, "__repr__")
+    if not isinstance(how, types.WrapperDescriptorType) or how.__objclass__ is not kind or kind is object:
+        return name
+    if issubclass(kind, _HOLDERS) or _class_attribute(kind, "__iter__") is not None:
         return name
     try:
         return re.sub(r"\b0x[0-9a-fA-F]{6,}", "0x", how(value))
@@ -236,21 +253,25 @@ def type_name(kind: type) -> str:
     return _qualified(type.__dict__["__module__"].__get__(kind), name)
 
 
-def function_name(function: object) -> str:
+def function_name(function: Any) -> str:
     """A function's name, qualified likewise; for other callables that of their type."""
-    if isinstance(function, Written):
-        return function.text
-    if isinstance(function, type):
+    kind = type(function)
+    if kind is Written:
+        return str(function.text)
+    if issubclass(kind, type):
         return type_name(function)
-    if not isinstance(function, _FUNCTIONS):
-        return type_name(type(function))
-    owner = getattr(function, "__objclass__", function)
-    return _qualified(getattr(owner, "__module__", None), getattr(function, "__qualname__", "?"))
+    if not issubclass(kind, _FUNCTIONS):
+        return type_name(kind)
+    if kind is types.MethodType:
+        return function_name(function.__func__)
+    owner = getattr(function, "__objclass__", None)
+    module = getattr(function, "__module__", None) if owner is None else type.__dict__["__module__"].__get__(owner)
+    return _qualified(module, function.__qualname__)
 
 
 def _qualified(module: object, name: object) -> str:
-    text = name if module is None or module == "builtins" else f"{module}.{name}"
-    return _balanced(re.sub(r"[^\w.<>?-]", "?", str(text)))
+    text = f"{module}.{name}" if type(module) is str and module != "builtins" else str(name)
+    return _balanced(re.sub(r"[^\w.<>?-]", "?", text))
 
 
 def _balanced(text: str) -> str:

@@ -51,7 +51,7 @@ _OF_ROOT: Final = frozenset({EdgeKind.ARGUMENT, EdgeKind.KEYWORD, EdgeKind.PIN, 
 def verify(graph: RefGraph) -> list[str]:
     """Check a graph's structure.
 
-    User code does not run, and nothing is changed.
+    User code does not run, but for `__hash__` and `__eq__` of dictionary keys, and nothing is changed.
 
     Returns:
         All errors found, in the order of nodes, effects, ids; empty when the graph is sound.
@@ -75,7 +75,8 @@ def verify(graph: RefGraph) -> list[str]:
 
 
 def _name(node: Node) -> str:
-    return f"#{node.index} {type_name(node.type)}"
+    external = node.index == 0 and node.type is type(None)
+    return "#0 external" if external else f"#{node.index} {type_name(node.type)}"
 
 
 def _check_root(graph: RefGraph) -> Iterator[str]:
