@@ -203,6 +203,12 @@ class TestForm:
             "  @2 #1 list.insert(0, #1, not_a_name=1, _2=2) sets length ; program.py:7 in model.<locals>.inner\n"
         )
 
+    def test_a_location_may_be_a_code_object_and_a_line(self):
+        graph = self.build()
+        code = compile("def inner(): pass", "/some/where/module.py", "exec").co_consts[0]
+        graph.nodes[1].reads[Key(EdgeKind.ITEM, 0)] = (code, 12)
+        assert "    item 0 = 0 ; module.py:12 in inner\n" in to_text(graph)
+
     def test_times_are_ranks(self):
         assert to_text(self.build(ticks=40)) == to_text(self.build())
 

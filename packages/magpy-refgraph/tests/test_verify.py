@@ -94,6 +94,17 @@ class TestRules:
         child.versions[0].born = version.born
         assert verify(graph) == []
 
+    def test_a_target_that_gets_its_node_right_after_the_effect(self, graph):
+        key = item(1)
+        effect = Effect(graph.tick(), graph.nodes[1], list.append, ([],), key=key)
+        graph.write(effect, {key: graph.add(effect.args[0])})
+        assert verify(graph) == []
+        graph.write(Effect(graph.tick(), graph.nodes[1], list.append, ([],)), {key: graph.nodes[2]})
+        assert verify(graph) == []
+        late = graph.add([])
+        graph.nodes[1].versions[1].refs[key] = late
+        assert verify(graph) == [f"#1 list v1 item 1 refers to #3 list, born later, at {late.born}"]
+
     def test_after_the_end(self, graph):
         graph.write(Effect(99, graph.nodes[1], list.clear, ()), {})
         assert verify(graph) == [

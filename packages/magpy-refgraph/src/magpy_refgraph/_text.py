@@ -18,8 +18,8 @@ from the graph shows.  The grammar (two spaces of indentation a level, one line 
               | "<" DESCRIPTION ">"               anything else
 
 `#?` is a node that is not in the graph, which `verify` refuses.  The `v0` line has no time when the version was born
-with its node, and is left out when it holds nothing.  A location is written when it is a `Location`, its file without
-the folder.
+with its node, and is left out when it holds nothing.  A location is written when it is a `Location` or a pair of
+a code object and a line, its file without the folder.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ class Writer:
 
     def location(self, location: object) -> str:
         """` ; file:line in function`, the file without its folder, or nothing."""
+        if type(location) is tuple and len(location) == 2 and isinstance(location[0], types.CodeType):
+            location = Location(location[0].co_filename, location[1], location[0].co_qualname)
         if not isinstance(location, Location):
             return ""
         short = dataclasses.replace(location, file=location.file.rpartition("/")[2])

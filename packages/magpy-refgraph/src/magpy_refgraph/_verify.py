@@ -5,6 +5,7 @@ The paper has no such list; these are the assumptions that the searches and the 
 
 from __future__ import annotations
 
+import bisect
 import enum
 from collections.abc import Iterator
 from typing import Final
@@ -57,7 +58,7 @@ def verify(graph: RefGraph) -> list[str]:
         All errors found, in the order of nodes, effects, ids; empty when the graph is sound.
     """
     known = {id(node) for node in graph.nodes}
-    changes = {effect.time for effect in graph.effects}
+    changes = sorted(effect.time for effect in graph.effects)
     errors = list(_check_root(graph))
     before = -1
     for position, node in enumerate(graph.nodes):
@@ -101,7 +102,7 @@ def _check_parent(node: Node, known: set[int]) -> Iterator[str]:
         yield f"is not what its parent {_name(parent)} refers to by {_written(key)}"
 
 
-def _check_versions(graph: RefGraph, node: Node, known: set[int], changes: set[int]) -> Iterator[str]:
+def _check_versions(graph: RefGraph, node: Node, known: set[int], changes: list[int]) -> Iterator[str]:
     if not node.versions:
         yield "has no version 0"
         return
@@ -117,15 +118,17 @@ def _check_versions(graph: RefGraph, node: Node, known: set[int], changes: set[i
             before = max(before, version.born)
         if version.born > graph.time:
             yield f"v{number} was born at {version.born}, after the graph's time {graph.time}"
-        for error in _check_references(graph, node, version, known):
+        # What an effect stored may get its node right after the effect, but not after the next one.
+        following = bisect.bisect(changes, version.born) if number > 0 else len(changes)
+        latest = changes[following] - 1 if following < len(changes) else graph.time
+        for error in _check_references(graph, node, version, known, latest):
             yield f"v{number} {error}"
     for key in node.reads:
         if key not in node.initial:
             yield f"was read by {_written(key)}, which version 0 does not have"
 
 
-def _check_references(graph: RefGraph, node: Node, version: Version, known: set[int]) -> Iterator[str]:
-    latest = graph.time if version is node.versions[0] else version.born
+def _check_references(graph: RefGraph, node: Node, version: Version, known: set[int], latest: int) -> Iterator[str]:
     for key, target in version.refs.items():
         errors = _check_key(graph, node, key), _check_target(target, known, latest)
         yield from (f"{_written(key)} {error}" for error in errors if error is not None)
