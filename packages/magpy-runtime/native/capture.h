@@ -24,6 +24,9 @@
 #  define MP_THREAD_LOCAL _Thread_local
 #endif
 
+/* How many levels deeper than the program's recursion limit a callback may go. */
+#define CALLBACK_RECURSION 500
+
 /* One instruction that is reported. */
 typedef struct {
     PyObject *before;   /* owned; NULL: nothing is called before */

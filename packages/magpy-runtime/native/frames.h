@@ -71,4 +71,16 @@ mp_current_frame(PyThreadState *tstate)
 #endif
 }
 
+/* Lets a thread recurse `more` levels deeper than its limit allows. */
+static inline void
+mp_allow_recursion(PyThreadState *tstate, int more)
+{
+#if MP_USES_MONITORING
+    tstate->py_recursion_remaining += more;
+    tstate->c_recursion_remaining += more;
+#else
+    tstate->recursion_remaining += more;
+#endif
+}
+
 #endif

@@ -260,7 +260,9 @@ plan_new(Recorder *recorder, PyCodeObject *code)
     plan->code = (PyCodeObject *)Py_NewRef(code);
     plan->args = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
                  ((code->co_flags & CO_VARKEYWORDS) != 0);
+    mp_allow_recursion(recorder->tstate, CALLBACK_RECURSION);
     PyObject *list = PyObject_CallOneArg(recorder->plan_for, (PyObject *)code);
+    mp_allow_recursion(recorder->tstate, -CALLBACK_RECURSION);
     if (list == NULL) {
         plan_free(plan);
         return NULL;

@@ -1,0 +1,632 @@
+"""A guest in the user's process: other tools, threads, exceptions, references and memory are left as they were."""
+
+import _thread
+import gc
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from magpy_runtime.capture import Recorder
+
+LEGACY = sys.version_info < (3, 12)
+
+
+def add(a, b):
+    c = a + b
+    return c
+
+
+def everything(code):
+    """Reports each instruction, without stack values."""
+    return [(lambda inputs, arg: None, lambda state, outputs, arg: None, 0, 0, None)] * (len(code.co_code) // 2)
+
+
+def program():
+    total = 0
+    for i in range(3):
+        total = add(total, i)
+    try:
+        add(1, "a")
+    except TypeError:
+        total += 1
+    return total, [x for x in gen(2)]
+
+
+def gen(n):
+    for i in range(n):
+        yield i
+
+
+CODES = (program.__code__, add.__code__, gen.__code__)
+
+
+def traced(run, opcodes=False):
+    """What a Python trace function sees of the program's frames while `run` is called."""
+    events = []
+
+    def trace(frame, event, arg):
+        if frame.f_code in CODES:
+            frame.f_trace_opcodes = opcodes
+            kind = type(arg).__name__ if event == "exception" else arg
+            events.append((frame.f_code.co_name, event, frame.f_lineno, kind))
+        return trace
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        result = run()
+        assert sys.gettrace() is trace
+    finally:
+        sys.settrace(old)
+    return result, events
+
+
+@pytest.mark.parametrize("opcodes", [False, True])
+def test_python_trace_function_keeps_its_events(opcodes):
+    if opcodes and not LEGACY:
+        pytest.skip("opcode events of sys.settrace are not reliable on 3.12 themselves")
+    native = traced(program, opcodes)
+    recorder = Recorder(everything)
+    assert traced(lambda: recorder.run(program), opcodes) == native
+    assert recorder.error is None
+    assert recorder.counts()["reported"] > 50
+
+
+def test_python_trace_function_sees_itself():
+    """`sys.gettrace()` inside answers as it does natively."""
+
+    def trace(frame, event, arg):
+        return trace
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        inside = Recorder(everything).run(sys.gettrace)
+    finally:
+        sys.settrace(old)
+    assert inside is trace
+    assert Recorder(everything).run(sys.gettrace) is old
+
+
+def test_profile_function_keeps_its_events():
+    def profiled(run):
+        events = []
+
+        def profile(frame, event, arg):
+            if frame.f_code in CODES:
+                events.append((frame.f_code.co_name, event))
+
+        old = sys.getprofile()
+        sys.setprofile(profile)
+        try:
+            result = run()
+            assert sys.getprofile() is profile
+        finally:
+            sys.setprofile(old)
+        return result, events
+
+    native = profiled(program)
+    recorder = Recorder(everything)
+    assert profiled(lambda: recorder.run(program)) == native
+    assert recorder.error is None
+
+
+def test_c_profiler_keeps_its_events():
+    import cProfile
+    import pstats
+
+    def profiled(run):
+        profiler = cProfile.Profile()
+        profiler.runcall(run)
+        stats = pstats.Stats(profiler).stats
+        return {key[2]: value[:2] for key, value in stats.items() if key[2] in ("add", "gen", "program")}
+
+    native = profiled(program)
+    recorder = Recorder(everything)
+    assert profiled(lambda: recorder.run(program)) == native
+    assert recorder.error is None
+
+
+def test_c_trace_function_keeps_its_events():
+    """As a coverage tool's: set by `PyEval_SetTrace`, with an object of its own."""
+    import ctypes
+
+    events = []
+    function_type = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
+
+    @function_type
+    def trace(data, frame, what, arg):
+        if frame.f_code in CODES:
+            events.append((data, frame.f_code.co_name, what, frame.f_lineno, arg is None))
+        return 0
+
+    def traced_in_c(run):
+        old = sys.gettrace()
+        events.clear()
+        ctypes.pythonapi.PyEval_SetTrace(trace, ctypes.py_object("mine"))
+        try:
+            result = run()
+            assert sys.gettrace() == "mine"
+        finally:
+            sys.settrace(old)
+        return result, list(events)
+
+    native = traced_in_c(program)
+    recorder = Recorder(everything)
+    assert traced_in_c(lambda: recorder.run(program)) == native
+    assert recorder.error is None and recorder.counts()["reported"] > 50
+
+
+@pytest.mark.skipif(not LEGACY, reason="sys.settrace and capture do not meet from 3.12 on")
+def test_stop_gives_the_trace_function_back_at_once():
+    events = []
+
+    def trace(frame, event, arg):
+        events.append((frame.f_code.co_name, event))
+        return trace
+
+    def on_enter(code, function, args, kind):
+        if code is add.__code__:
+            recorder.stop()
+
+    recorder = Recorder(everything, on_enter)
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        recorder.run(program)
+    finally:
+        sys.settrace(old)
+    assert ("add", "return") in events and ("gen", "call") in events
+
+
+@pytest.mark.skipif(not LEGACY, reason="sys.settrace and capture do not meet from 3.12 on")
+def test_program_that_sets_a_trace_function():
+    def mine(frame, event, arg):
+        return None
+
+    def f():
+        sys.settrace(mine)
+        return add(1, 2)
+
+    old = sys.gettrace()
+    recorder = Recorder(everything)
+    try:
+        assert recorder.run(f) == 3
+        assert sys.gettrace() is mine
+    finally:
+        sys.settrace(old)
+    assert isinstance(recorder.error, RuntimeError)
+    assert not recorder.active and recorder.depth() == 0
+
+
+def test_trace_function_that_raises():
+    def trace(frame, event, arg):
+        if event == "line" and frame.f_code is add.__code__:
+            raise LookupError("from the tracer")
+        return trace
+
+    def attempt(run):
+        old = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            return run()
+        except LookupError as error:
+            return str(error), sys.gettrace()
+        finally:
+            sys.settrace(old)
+
+    def f():
+        return add(1, 2)
+
+    assert attempt(f) == ("from the tracer", None)
+    assert attempt(lambda: Recorder(everything).run(f)) == ("from the tracer", None)
+
+
+def test_a_trace_function_cannot_start_a_capture():
+    if not LEGACY:
+        pytest.skip("nothing to refuse")
+    seen = []
+
+    def trace(frame, event, arg):
+        if frame.f_code is add.__code__ and not seen:
+            with pytest.raises(RuntimeError, match="trace or profile function"):
+                Recorder(everything).run(add, (1, 2))
+            seen.append(event)
+        return None
+
+    old = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        add(1, 2)
+    finally:
+        sys.settrace(old)
+    assert seen
+
+
+def test_frames_keep_their_trace_switches():
+    def f():
+        return sys._getframe()
+
+    recorder = Recorder(everything)
+    frame = recorder.run(f)
+    assert recorder.error is None
+    assert frame.f_trace is None and frame.f_trace_lines is True and frame.f_trace_opcodes is False
+
+
+def test_suspended_generators_keep_their_trace_switches():
+    def inner():
+        yield 1
+        yield 2
+
+    def outer():
+        yield from inner()
+
+    def f():
+        its = outer(), gen(5), (x for x in inner())
+        return its, [next(it) for it in its]
+
+    recorder = Recorder(everything)
+    its, first = recorder.run(f)
+    assert first == [1, 0, 1] and recorder.error is None
+    for it in its:
+        assert it.gi_frame.f_trace_opcodes is False and it.gi_frame.f_trace_lines is True
+    assert traced(lambda: [next(it) for it in its])[0] == [2, 1, 2]
+
+
+def test_stopped_in_the_middle_frames_keep_their_trace_switches():
+    frames = []
+
+    def f():
+        frames.append(sys._getframe())
+        recorder.stop()
+        frames.append((frames[0].f_trace_lines, frames[0].f_trace_opcodes))
+
+    recorder = Recorder(everything)
+    recorder.run(f)
+    assert frames[1] == (True, False)
+
+
+def test_generators_started_outside():
+    it = gen(4)
+    next(it)
+
+    def f():
+        return next(it), next(it)
+
+    entered = []
+    recorder = Recorder(everything, lambda code, function, args, kind: entered.append((code.co_name, kind)))
+    assert recorder.run(f) == (1, 2)
+    assert entered == [("f", 0), ("gen", 1), ("gen", 1)]
+    assert next(it) == 3
+
+
+def test_delegating_generator_started_outside_is_not_missed():
+    def inner():
+        try:
+            yield 1
+        except ValueError:
+            return 2
+
+    def outer():
+        x = yield from inner()
+        yield add(x, 1)
+
+    it = outer()
+    next(it)
+    recorder = Recorder(everything)
+    assert recorder.run(it.throw, (ValueError,)) == 3
+    if LEGACY:  # nothing tells of it on entry, so the capture must not claim to be complete
+        assert isinstance(recorder.error, RuntimeError)
+    else:
+        assert recorder.error is None
+
+
+def test_other_threads_give_no_events():
+    ready, go, done = threading.Event(), threading.Event(), threading.Event()
+    out = []
+
+    def worker():
+        ready.set()
+        go.wait(10)
+        out.append(sum(add(i, 1) for i in range(2000)))
+        done.set()
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    ready.wait(10)
+    idents = set()
+
+    def f():
+        go.set()
+        total = 0
+        while not done.is_set():
+            total = add(total, 1)
+        return total
+
+    def on_enter(code, function, args, kind):
+        idents.add((_thread.get_ident(), code.co_name))
+
+    recorder = Recorder(everything, on_enter)
+    assert recorder.run(f) > 0
+    thread.join()
+    assert recorder.error is None
+    assert out == [2001000]
+    assert {ident for ident, _ in idents} == {_thread.get_ident()}
+    assert "worker" not in {name for _, name in idents}
+
+
+def test_threads_started_inside_and_a_recorder_each():
+    def f(n):
+        return sum(add(i, n) for i in range(200))
+
+    def worker(n):
+        recorder = Recorder(everything)
+        results[n] = recorder.run(f, (n,))
+        problems.append(recorder.error)
+        counts.add(recorder.counts()["reported"])
+
+    def main():
+        threads = [threading.Thread(target=worker, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return "joined"
+
+    results, problems, counts = {}, [], set()
+    recorder = Recorder(everything)
+    assert recorder.run(main) == "joined"
+    assert recorder.error is None
+    assert results == {n: sum(i + n for i in range(200)) for n in range(4)}
+    assert problems == [None] * 4
+    assert len(counts) == 1
+
+
+def test_control_from_another_thread_is_refused():
+    errors = []
+
+    def worker():
+        for control in (recorder.stop, recorder.pause, recorder.unpause, recorder.code):
+            try:
+                control()
+            except RuntimeError as error:
+                errors.append(str(error))
+
+    def f():
+        thread = threading.Thread(target=worker)
+        thread.start()
+        thread.join()
+
+    recorder = Recorder(lambda code: None)
+    recorder.run(f)
+    assert errors == ["this Recorder runs on another thread"] * 4
+
+
+def test_exc_info_is_the_programs():
+    def callback(*args):
+        try:
+            raise KeyError("the callback's own")
+        except KeyError:
+            sys.exc_info()
+
+    def everything_raises(code):
+        return [(callback, callback, 0, 0, None)] * (len(code.co_code) // 2)
+
+    def f():
+        out = [sys.exc_info()]
+        try:
+            raise ValueError("outer")
+        except ValueError:
+            out.append(sys.exc_info()[1].args)
+            try:
+                add(1, "x")
+            except TypeError as error:
+                out.append(error.__context__.args)
+            out.append(sys.exc_info()[1].args)
+        out.append(sys.exc_info())
+        return out
+
+    native = f()
+    recorder = Recorder(everything_raises, callback, callback)
+    assert recorder.run(f) == native
+    assert recorder.error is None
+
+
+def test_exc_info_around_the_run():
+    def f():
+        return sys.exc_info()[1]
+
+    try:
+        raise ValueError("mine")
+    except ValueError as error:
+        assert Recorder(everything).run(f) is error
+        assert sys.exc_info()[1] is error
+
+
+def test_tracebacks_are_the_programs():
+    def f():
+        return add(1, "x")
+
+    recorder = Recorder(everything)
+    with pytest.raises(TypeError) as caught:
+        recorder.run(f)
+    names = [entry.name for entry in caught.traceback]
+    assert names == ["test_tracebacks_are_the_programs", "f", "add"]
+
+
+def test_recursion_limit_is_the_native_one():
+    def depth(n=0):
+        try:
+            return depth(n + 1)
+        except RecursionError:
+            return n
+
+    def hello(f, n):
+        return f() if n == 0 else hello(f, n - 1)
+
+    native = depth()
+    # `run` stands where `depth` would be called: no level of Python more.
+    recorder = Recorder(everything)
+    assert recorder.run(depth) in (native, native - 1)
+    assert recorder.error is None
+
+
+def test_reference_counts():
+    class Thing:
+        pass
+
+    def f(thing):
+        things = [thing, thing]
+        it = iter(things)
+        first = next(it)
+        d = {"a": first}
+        try:
+            d["b"]
+        except KeyError:
+            pass
+        return sys.getrefcount(thing)
+
+    thing = Thing()
+    code = f.__code__
+    f(thing)
+    native = f(thing)
+    before = sys.getrefcount(thing), sys.getrefcount(code), sys.getrefcount(f)
+    seen = []
+
+    def keep(inputs, arg):
+        return inputs
+
+    def plan_for(asked):
+        if asked is not code:
+            return None
+        import dis
+
+        from magpy_runtime._stackdepth import stack_depths
+
+        depths = stack_depths(code)
+        plan = [None] * len(depths)
+        for i in dis.get_instructions(code):
+            if i.opname not in ("CACHE", "EXTENDED_ARG"):
+                plan[i.offset // 2] = (lambda inputs, arg: None, lambda *a: None, max(depths[i.offset // 2], 0), 0, f)
+        return plan
+
+    recorder = Recorder(plan_for, lambda *args: None, lambda *args: seen.append(None))
+    result = recorder.run(f, (thing,))
+    assert recorder.error is None
+    assert result in (native, native + 1)  # the tuple that `run` was given holds one
+    del recorder, plan_for, keep
+    gc.collect()
+    assert (sys.getrefcount(thing), sys.getrefcount(code), sys.getrefcount(f)) == before
+
+
+def test_no_leak():
+    """Many runs in a process of their own: what is resident stays the same."""
+    script = r"""
+import dis, gc, resource, sys
+from magpy_runtime.capture import Recorder
+from magpy_runtime._stackdepth import stack_depths
+
+def inner(n):
+    try:
+        yield n
+    except ValueError:
+        return n
+
+def outer(n):
+    x = yield from inner(n)
+    yield x
+
+def f(n):
+    it = outer(n)
+    next(it)
+    it.throw(ValueError)
+    out = [x for x in range(3)]
+    try:
+        {}["x"]
+    except KeyError:
+        out += sorted([3, 1], key=lambda v: -v)
+    left = outer(n)
+    next(left)
+    return out, left
+
+def g(n):
+    try:
+        raise ValueError(n)
+    finally:
+        sorted([1], key=lambda v: 1 // 0) if n % 2 else None
+
+MODE = sys.argv[1]
+class Payload:
+    def __init__(self):
+        self.me = [self]
+        self.bulk = bytearray(256)
+
+depths = {}
+def plan_for(code):
+    known = depths.get(code)
+    if known is None:
+        known = depths[code] = stack_depths(code), [i.offset // 2 for i in dis.get_instructions(code, show_caches=False)]
+    plan = [None] * (len(code.co_code) // 2)
+    for unit in known[1]:
+        plan[unit] = (before, after, max(known[0][unit], 0), 0, unit)
+    return plan
+count = 0
+def before(inputs, arg):
+    global count
+    count += 1
+    if MODE == "error" and count % 60 == 0:
+        raise LookupError(inputs)
+    if MODE == "stop" and count % 60 == 0:
+        recorder.stop()
+    return inputs
+def after(state, outputs, arg): pass
+def rss():
+    gc.collect()
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+def rounds(n):
+    global recorder
+    for i in range(n):
+        recorder = Recorder(plan_for, lambda *a: None, lambda *a: None)
+        recorder.run(f, (Payload(),))
+        assert MODE != "plain" or recorder.error is None, recorder.error
+        recorder = Recorder(plan_for)
+        try:
+            recorder.run(g, (i,))
+        except (ValueError, ZeroDivisionError):
+            pass
+rounds(500)
+start = rss()
+rounds(int(sys.argv[2]))
+print(rss() - start)
+"""
+    for mode in ("plain", "error", "stop"):
+        out = subprocess.run([sys.executable, "-c", script, mode, "3000"], capture_output=True, text=True)
+        assert out.returncode == 0, out.stderr
+        # The payload of each round alone would be 768 kB; the allocator's own unrest is about 200 kB.
+        assert int(out.stdout) < 500_000, (mode, out.stdout)
+
+
+def test_speed_afterwards():
+    """Nothing stays behind that slows the program down."""
+
+    def work():
+        total = 0
+        for i in range(20_000):
+            total = add(total, i)
+        return total
+
+    def best():
+        times = []
+        for _ in range(7):
+            start = time.perf_counter()
+            work()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    best()
+    native = best()
+    Recorder(everything).run(work)
+    assert best() < 2.5 * native
