@@ -5,14 +5,25 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, Protocol
 
 from magpy_annotations._model import Annotation, DuplicateAnnotationError, OpNode
-from magpy_annotations._targets import UnknownTargetError, module_of, resolve, type_member
+from magpy_annotations._targets import UnknownTargetError, module_of, resolve, type_member, unbind
 
 ENTRY_POINTS = "magpy.annotations"
 
 Source = Callable[[], Iterable[Annotation]]
+
+
+class Operators(Protocol):
+    """Who knows what functions are to the operator graph."""
+
+    def __call__(self, func: Any) -> OpNode | None:
+        """The class of a function, or None when it is unknown."""
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpNode | None:
+        """The class of one call of it."""
 
 
 class Registry:
@@ -27,7 +38,7 @@ class Registry:
         self._aliases: dict[str, str] = {}
         self._pending: dict[str, Annotation] = {}
         self._sources: dict[str, list[Source]] = {}
-        self._operators: list[Callable[[Any], OpNode | None]] = []
+        self._operators: list[Operators] = []
         self._conflicts: list[str] = []
         self._modules_seen = -1
 
@@ -58,9 +69,9 @@ class Registry:
         self._sources.setdefault(module, []).append(source)
         self._modules_seen = -1
 
-    def add_operators(self, classify: Callable[[Any], OpNode | None]) -> None:
+    def add_operators(self, operators: Operators) -> None:
         """Registers who answers :meth:`operator`; the first answer that is not None holds."""
-        self._operators.append(classify)
+        self._operators.append(operators)
 
     def lookup(self, callable_: Any) -> Annotation | None:
         """The annotation of a live callable or descriptor; None when it has none.
@@ -80,13 +91,43 @@ class Registry:
         return found, None if found is None else self.lookup(found)
 
     def operator(self, func: Any) -> OpNode | None:
-        """What a torch function is to the graph, for the `func` that a ``TorchFunctionMode`` receives."""
-        self._settle()
-        for classify in self._operators:
-            node = classify(func)
+        """What a torch function is to the graph, for the `func` that a ``TorchFunctionMode`` receives.
+
+        Returns:
+            None for what nobody knows, and for functions that are Python.
+        """
+        for operators in self._operators:
+            node = operators(func)
             if node is not None:
                 return node
         return None
+
+    def operator_call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpNode | None:
+        """What one call of a torch function is to the graph: :meth:`operator`, as the arguments decide it.
+
+        Indexing with a mask has a dynamic shape, an ``out`` makes an operator one in place, a tensor that is passed
+        where a number is wanted is read.
+        """
+        for operators in self._operators:
+            node = operators.call(func, args, kwargs)
+            if node is not None:
+                return node
+        return None
+
+    def find(self, callable_: Any) -> tuple[Annotation | None, tuple[Any, ...]]:
+        """The annotation that a call of `callable_` goes by, and the arguments to put in front of the call's own.
+
+        Looks at the callable itself, at what it is bound to, and at the ``__call__`` of its type.
+        """
+        found = self.lookup(callable_)
+        if found is not None:
+            return found, ()
+        unbound, front = unbind(callable_)
+        if unbound is not callable_:
+            return self.lookup(unbound), front
+        if isinstance(callable_, FunctionType | BuiltinFunctionType | type):
+            return None, ()
+        return self.special(type(callable_), "__call__")[1], (callable_,)
 
     def targets(self) -> tuple[str, ...]:
         """All annotated targets whose module is imported, sorted."""

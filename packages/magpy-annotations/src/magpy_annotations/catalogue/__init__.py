@@ -14,6 +14,7 @@ from importlib.resources.abc import Traversable
 
 from magpy_annotations._parse import parse_catalogue
 from magpy_annotations._registry import Registry
+from magpy_annotations.catalogue import torch
 
 OWNER = "magpy-annotations"
 _MODULE = re.compile(r"^# module: ([\w.]+)$", re.MULTILINE)
@@ -31,6 +32,7 @@ def register(registry: Registry) -> None:
     """Adds the whole catalogue to a registry."""
     for name, module, text in files():
         registry.add_source(module, partial(parse_catalogue, text, owner=OWNER, source=name))
+    torch.register(registry, OWNER)
 
 
 def _walk(folder: Traversable) -> Iterator[Traversable]:
