@@ -26,6 +26,8 @@ from typing import Any, Final, NamedTuple
 class EdgeKind(enum.Enum):
     """The closed set of references that a node can have."""
 
+    __hash__ = object.__hash__  # members are singletons, and keys are hashed at every read
+
     ARGUMENT = "argument"  # key: position; from #0: a positional argument of the compiled call
     KEYWORD = "keyword"  # key: name; from #0: a keyword argument of the compiled call
     PIN = "pin"  # key: ordinal; from #0: an object that the record holds by identity
@@ -38,8 +40,7 @@ class EdgeKind(enum.Enum):
     CLASS = "class"  # key: name; what the lookup of a name along a type's MRO finds
     SUPER = "super"  # key: (class, name); the same, behind a class in the MRO
     PROTOCOL = "protocol"  # key: None; all special methods of a class, as one tuple
-    MEMBER = "member"  # key: name; an attribute that C code keeps: __code__, __self__, partial.func
-    SLOT = "slot"  # key: name; the value of a __slots__ member
+    MEMBER = "member"  # key: name; an attribute that C code keeps: __code__, __self__, partial.func, a slot
     CELL = "cell"  # key: None; the content of a closure's cell (ABSENT when empty)
     TENSOR = "tensor"  # key: None; metadata of a tensor: never its values
     SAME = "same"  # key: other node's index; identity of two objects was compared
@@ -103,7 +104,7 @@ class Node:
         key: the reference of `parent` by which it was found.
         born: the time of its first access.
         versions: version 0 first; each later one made by an effect.
-        reads: for each version-0 reference the location of its first read.
+        reads: for each version-0 reference where it was read first: a `Location`, or anything that leads to one.
         before: a shallow copy of a container, taken right before its first in-place update, None until then.
         tag: free for the one who builds the graph (the monitor keeps a tensor's operator node here).
     """
@@ -125,7 +126,7 @@ class Node:
         self.key = key
         self.born = born
         self.versions = [Version(born)]
-        self.reads: dict[Key, Location | None] = {}
+        self.reads: dict[Key, Any] = {}
         self.before: Any = None
         self.tag: Any = None
         self._ref: Callable[[], object] | None = weakref.ref(obj, retire) if retire else None
@@ -194,7 +195,7 @@ class Effect:
     function: Callable[..., object]
     args: tuple[Any, ...]
     keywords: dict[str, Any] = field(default_factory=dict)
-    location: Location | None = None
+    location: Any = None
     key: Key | None = None
 
 
@@ -249,7 +250,7 @@ class RefGraph:
         by_id[identity] = node
         return node
 
-    def read(self, node: Node, key: Key, target: Target, location: Location | None = None) -> Target:
+    def read(self, node: Node, key: Key, target: Target, location: Any = None) -> Target:
         """Note that reference `key` of `node` was read and led to `target`.
 
         The first read of a reference that no effect wrote is a fact about version 0.
@@ -268,13 +269,19 @@ class RefGraph:
             raise Disagreement(f"{node!r} {key.kind.value} {key.arg!r}: {known!r} became {target!r}")
         return target
 
-    def write(self, effect: Effect, changes: dict[Key, Target]) -> Version:
-        """Add `effect` and the version of its node that has `changes`."""
+    def write(self, effect: Effect, changes: dict[Key, Target], node: Node | None = None) -> Version:
+        """Add `effect` and the version that has `changes`, of its own node or of another one (its dictionary's)."""
         self.effects.append(effect)
         version = Version(effect.time)
         version.refs.update(changes)
-        effect.node.versions.append(version)
+        (node or effect.node).versions.append(version)
         return version
+
+    def note(self, node: Node, key: Key, target: Target, location: Any = None) -> None:
+        """Add a fact about version 0 of a node that has changed since, as it was known before the change."""
+        if key not in node.versions[0].refs:
+            node.versions[0].refs[key] = target
+            node.reads[key] = location
 
     def external(self) -> Iterator[Node]:
         """The nodes of objects that existed before the run, in order of discovery."""
@@ -304,7 +311,7 @@ def same_value(one: object, other: object) -> bool:
     kind = type(one)
     if kind is not type(other):
         return False
-    if kind is float or kind is complex:
+    if kind is float or kind is complex or kind is range:
         return repr(one) == repr(other)
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(same_value, one, other))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from ._model import EdgeKind, Key, Location, Node, RefGraph, Target
+from ._model import EdgeKind, Key, Node, RefGraph, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Fact:
     key: Key
     target: Target
     first: bool
-    location: Location | None
+    location: Any
 
 
 def guard_facts(graph: RefGraph) -> Iterator[Fact]:

@@ -1,3 +1,49 @@
-"""MagPy's runtime: capture of native runs, and the records that are made of them."""
+"""MagPy's runtime: capture of native runs, the records that are made of them, and the backends that run their graphs.
+
+`magpy_runtime.capture` needs no torch; the names below are loaded at first use, since they do.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magpy_runtime._backends import UnknownBackendError, names, resolve
+    from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, guard_helpers, metadata
+    from magpy_runtime._record import Record, RecordCache
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "ABSENT": "_checks",
+    "ModeCheck": "_checks",
+    "Record": "_record",
+    "RecordCache": "_record",
+    "TensorCheck": "_checks",
+    "UnknownBackendError": "_backends",
+    "guard_helpers": "_checks",
+    "metadata": "_checks",
+    "names": "_backends",
+    "resolve": "_backends",
+}
+
+__all__ = [
+    "ABSENT",
+    "ModeCheck",
+    "Record",
+    "RecordCache",
+    "TensorCheck",
+    "UnknownBackendError",
+    "guard_helpers",
+    "metadata",
+    "names",
+    "resolve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -76,11 +76,11 @@ class ExitKind(IntEnum):
 
 
 __all__ = [
+    "NULL",
     "After",
     "Before",
     "EntryKind",
     "ExitKind",
-    "NULL",
     "NullType",
     "Plan",
     "PlanItem",

@@ -1,0 +1,22 @@
+"""Guards, mocks and operator graphs, generated from a RefGraph."""
+
+from ._guard import Check, GuardWriter
+from ._mock import Builder, MockWriter, Unbuildable
+from ._operators import OperatorGraph
+from ._source import Namespace, forget_source, make_function
+from .kinds import builder
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Builder",
+    "Check",
+    "GuardWriter",
+    "MockWriter",
+    "Namespace",
+    "OperatorGraph",
+    "Unbuildable",
+    "builder",
+    "forget_source",
+    "make_function",
+]

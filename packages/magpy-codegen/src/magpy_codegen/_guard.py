@@ -1,0 +1,280 @@
+"""The guard: generated Python that checks, on entry, each fact that the monitored run read.
+
+Two regimes (ADR 4). Objects that hang off what a record holds by identity, a model's modules and their dictionaries, are
+*pinned*: they are constants of the guard, and their facts are absolute. Objects that come with the arguments are found
+anew at each call by *path*, and checked by structure. A guard runs no user code: it compares types first, looks into
+dictionaries and classes by C functions, and never evaluates an attribute through its class.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Target, guard_facts
+
+from ._source import Namespace, Source
+
+_READ_ONLY: Final = frozenset(
+    {"__globals__", "__closure__", "__func__", "__self__", "fget", "fset", "fdel", "func", "args", "keywords", "start",
+     "stop", "step"}
+)  # fmt: skip
+"""C members that cannot be set, so that the holder's identity implies theirs."""
+
+_IMMUTABLE: Final = (tuple, frozenset)
+_BASES: Final = (dict, list, tuple, set, frozenset, collections.deque)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of a guard that can fail.
+
+    Attributes:
+        fact: what it checks; None for the call's form and the modes.
+        text: the same in words.
+        where: where the program read it.
+    """
+
+    fact: Fact | None
+    text: str
+    where: Any
+
+
+class GuardWriter:
+    """Writes the guard of one record.
+
+    Attributes:
+        names: by node index, the name under which generated code knows the object.
+        checks: what each failure number means.
+        bound: path variables that the guard hands on, in order.
+        tensors: nodes whose metadata are checked together.
+    """
+
+    def __init__(self, graph: RefGraph, namespace: Namespace, pinned: Callable[[Node], bool], locate: Any) -> None:
+        self.graph = graph
+        self.namespace = namespace
+        self.names: dict[int, str] = {}
+        self.checks: list[Check] = []
+        self.bound: list[Node] = []
+        self.tensors: list[Node] = []
+        self._pinned_now = pinned
+        self._pinned: dict[int, bool] = {}
+        self._locate = locate
+        self._mutable: list[Node] = []
+        self.source = Source("def guard(args, kwargs):")
+
+    def pinned(self, node: Node) -> bool:
+        """Whether the record holds an object by identity."""
+        found = self._pinned.get(node.index)
+        if found is None:
+            found = self._pinned[node.index] = self._pinned_now(node)
+        return found
+
+    def name(self, node: Node) -> str:
+        """The expression for an external object."""
+        found = self.names.get(node.index)
+        if found is None:
+            if not self.pinned(node):
+                raise KeyError(f"{node!r} is not bound")
+            obj = node.obj()
+            hint = getattr(obj, "__name__", None) if isinstance(obj, (type, types.FunctionType, types.ModuleType)) else None
+            found = self.names[node.index] = self.namespace.constant(obj, hint or node.type.__name__.lower())
+        return found
+
+    def write(self, positional: int, keywords: tuple[str, ...], mutated: set[int]) -> str:
+        """Write the whole guard.
+
+        Args:
+            positional: number of positional arguments of the call.
+            keywords: names of its keyword arguments, in order.
+            mutated: indices of nodes that effects change.
+
+        Returns:
+            Source of `guard(args, kwargs)`, which gives the bound objects as a tuple, or the number of the check that failed.
+        """
+        out = self.source
+        self._check(None, "len(args) != %d" % positional, f"{positional} positional arguments")
+        if keywords:
+            self._check(None, f"tuple(kwargs) != {keywords!r}", f"keyword arguments {', '.join(keywords)}")
+        else:
+            self._check(None, "kwargs", "no keyword arguments")
+        self._check(None, "not modes_match()", "modes of torch")
+        for fact in guard_facts(self.graph):
+            self._fact(fact)
+        self._distinct(mutated)
+        if self.tensors:
+            names = ", ".join(self.name(node) for node in self.tensors)
+            self._check(None, f"not tensors_match({names})", "metadata of tensors")
+        out.add(f"return ({''.join(self.name(node) + ', ' for node in self.bound)})")
+        return out.text()
+
+    def _check(self, fact: Fact | None, condition: str, text: str, where: Any = None) -> None:
+        number = len(self.checks)
+        self.checks.append(Check(fact, text, where))
+        location = self._locate(where) if where is not None else None
+        comment = text if location is None else f"{text}: {location.file.rpartition('/')[2]}:{location.line}"
+        self.source.add(f"if {condition}: return {number}", comment)
+
+    def add_check(self, text: str) -> None:
+        """Give the next failure number to a check that somebody else writes."""
+        self.checks.append(Check(None, text, None))
+
+    # -- one fact -----------------------------------------------------------------------------------------------------
+
+    def _fact(self, fact: Fact) -> None:
+        node, key, target = fact.node, fact.key, fact.target
+        kind = key.kind
+        if kind is EdgeKind.PIN:
+            return
+        if kind is EdgeKind.TYPE:
+            self._type(fact)
+            return
+        if node.index and self.pinned(node) and self._implied(node, key, target):
+            return
+        where = fact.location
+        if kind is EdgeKind.TENSOR:
+            self.tensors.append(node)
+            return
+        if kind is EdgeKind.SAME:
+            other = self.graph.nodes[key.arg]
+            self._check(fact, f"{self.name(node)} is {self.name(other)}", "two objects are distinct", where)
+            return
+        text = f"{kind.value} {key.arg!r} of {node.type.__name__}" if node.index else f"{kind.value} {key.arg!r}"
+        value = self._value(node, key)
+        if kind is EdgeKind.LENGTH:
+            assert isinstance(target, Atom)
+            self._check(fact, f"{value} != {target.value}", text, where)
+        elif kind is EdgeKind.TRUTH:
+            assert isinstance(target, Atom)
+            self._check(fact, f"not {value}" if target.value else value, text, where)
+        elif kind is EdgeKind.KEYS:
+            assert isinstance(target, Atom)
+            keys = self.namespace.constant(target.value, "keys")
+            self._check(fact, f"not keys_match({value}, {keys})", text, where)
+        else:
+            self._reference(fact, value, text)
+
+    def _implied(self, node: Node, key: Key, target: Target) -> bool:
+        if key.kind is EdgeKind.MEMBER and key.arg in _READ_ONLY:
+            return not isinstance(target, Node) or self.pinned(target)
+        if node.type in _IMMUTABLE and key.kind in (EdgeKind.ITEM, EdgeKind.LENGTH, EdgeKind.KEYS, EdgeKind.TRUTH):
+            return not isinstance(target, Node) or self.pinned(target)
+        return False
+
+    def _type(self, fact: Fact) -> None:
+        node, target = fact.node, fact.target
+        assert isinstance(target, Atom)
+        cls = target.value
+        if self.pinned(node):
+            obj = node.obj()
+            if isinstance(obj, type) or not cls.__flags__ & (1 << 9):
+                return  # an instance of an immutable type keeps its class
+        name = self.namespace.constant(cls, cls.__name__)
+        self._check(fact, f"type({self.name(node)}) is not {name}", f"type {cls.__name__}", fact.location)
+
+    def _value(self, node: Node, key: Key) -> str:
+        """The expression that gives a reference now."""
+        kind, arg = key
+        if kind is EdgeKind.ARGUMENT:
+            return f"args[{arg}]"
+        if kind is EdgeKind.KEYWORD:
+            return f"kwargs[{arg!r}]"
+        if kind is EdgeKind.MODE:
+            return f"mode({arg!r})"
+        name = self.name(node)
+        base = next((base for base in _BASES if issubclass(node.type, base)), None)
+        plain = node.type is base
+        match kind:
+            case EdgeKind.DICT:
+                return f"instance_dict({name})"
+            case EdgeKind.ITEM if base is dict:
+                item = self._key(arg)
+                return f"{name}.get({item}, ABSENT)" if plain else f"dict_get({name}, {item}, ABSENT)"
+            case EdgeKind.ITEM:
+                assert base is not None
+                if plain:
+                    return f"{name}[{arg}]"
+                return f"{self.namespace.constant(base.__getitem__, base.__name__ + '_item')}({name}, {arg})"  # type: ignore[attr-defined]
+            case EdgeKind.LENGTH | EdgeKind.TRUTH:
+                assert base is not None
+                length = f"len({name})" if plain else f"{self.namespace.constant(base.__len__, base.__name__ + '_len')}({name})"  # type: ignore[attr-defined]
+                return length if kind is EdgeKind.LENGTH or not plain else name
+            case EdgeKind.KEYS:
+                return name
+            case EdgeKind.CLASS:
+                return f"type_lookup({name}, {arg!r})"
+            case EdgeKind.SUPER:
+                return f"super_lookup({name}, {self.namespace.constant(arg[0], arg[0].__name__)}, {arg[1]!r})"
+            case EdgeKind.CELL:
+                return f"cell_get({name})"
+            case EdgeKind.MEMBER:
+                if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
+                    return f"member_get({name}, {arg!r})"
+                return f"{name}.{arg}"
+        raise AssertionError(key)
+
+    def _key(self, arg: Any) -> str:
+        """The expression for a dictionary key."""
+        obj = getattr(arg, "obj", arg) if type(arg).__name__ == "ByIdentity" else arg
+        if type(obj) in (int, str, bytes, bool, type(None)):
+            return repr(obj)
+        return self.namespace.constant(obj, "key")
+
+    def _reference(self, fact: Fact, value: str, text: str) -> None:
+        target, where = fact.target, fact.location
+        if target is ABSENT:
+            self._check(fact, f"{value} is not ABSENT", f"no {text}", where)
+        elif isinstance(target, Atom):
+            self._atom(fact, value, target.value, text)
+        elif self.pinned(target):
+            self._check(fact, f"{value} is not {self.name(target)}", text, where)
+        elif target.index in self.names:
+            self._check(fact, f"{value} is not {self.names[target.index]}", f"{text} is the same object", where)
+        else:
+            name = self.names[target.index] = f"v{target.index}"
+            self.source.add(f"{name} = {value}")
+            self.bound.append(target)
+            if not isinstance(target.obj(), _IMMUTABLE):
+                self._mutable.append(target)
+
+    def _atom(self, fact: Fact, value: str, atom: Any, text: str) -> None:
+        kind = type(atom)
+        where = fact.location
+        if atom is None or atom is True or atom is False or atom is ...:
+            condition = f"{value} is not {atom!r}" if atom is not ... else f"{value} is not ..."
+        elif kind in (int, str, bytes):
+            shown = repr(atom) if len(repr(atom)) < 80 else self.namespace.constant(atom, kind.__name__)
+            condition = f"type(x := {value}) is not {kind.__name__} or x != {shown}"
+            text = f"{text} is {atom!r}" if len(repr(atom)) < 40 else text
+        elif kind is float and atom == atom and atom != 0.0 and abs(atom) != float("inf"):
+            condition = f"type(x := {value}) is not float or x != {atom!r}"
+            text = f"{text} is {atom!r}"
+        elif kind in (float, complex, range) or kind.__module__ == "torch" and kind.__name__ in ("device", "finfo", "iinfo"):
+            condition = f"not same_value({value}, {self.namespace.constant(atom, kind.__name__)})"
+        else:
+            hint = getattr(atom, "__name__", kind.__name__)
+            condition = f"{value} is not {self.namespace.constant(atom, hint)}"
+        self._check(fact, condition, text, where)
+
+    def _distinct(self, mutated: set[int]) -> None:
+        """Different paths that led to different objects must do so again, or effects would hit the wrong ones."""
+        nodes = [node for node in self._mutable if not _is_tensor(node)]
+        if len(nodes) > 1:
+            ids = ", ".join(f"id({self.names[node.index]})" for node in nodes)
+            self._check(None, f"len({{{ids}}}) != {len(nodes)}", "arguments are distinct objects")
+        held = {
+            id(node.obj())
+            for node in self.graph.external()
+            if node.index and (node.index in mutated or node.mutated) and self.pinned(node)
+        }
+        if nodes and held:
+            name = self.namespace.constant(frozenset(held), "changed_ids")
+            for node in nodes:
+                self._check(None, f"id({self.names[node.index]}) in {name}", "an argument is none of the changed objects")
+
+
+def _is_tensor(node: Node) -> bool:
+    return any(key.kind is EdgeKind.TENSOR for key in node.initial)

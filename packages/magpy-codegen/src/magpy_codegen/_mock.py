@@ -1,0 +1,153 @@
+"""The mock: generated Python that runs the graph, replays the effects in program order and builds what leaves the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from magpy_refgraph import Effect, Node, RefGraph
+
+from ._guard import GuardWriter
+from ._source import Namespace, Source
+
+
+class Unbuildable(Exception):
+    """An object that leaves the region and cannot be built again.
+
+    Attributes:
+        obj_type: its type.
+        why: in words.
+    """
+
+    def __init__(self, obj: Any, why: str = "") -> None:
+        super().__init__(f"a {type(obj).__qualname__}{': ' + why if why else ''}")
+        self.obj_type = type(obj)
+
+
+Builder = Callable[["MockWriter", Any], str]
+"""Writes the lines that build an object and gives its name. Registered by kind, see `kinds`."""
+
+
+class MockWriter:
+    """Writes the mock of one record.
+
+    Attributes:
+        outputs: tags (operator nodes) of the tensors that leave the graph, in order.
+    """
+
+    def __init__(
+        self,
+        graph: RefGraph,
+        namespace: Namespace,
+        guard: GuardWriter,
+        *,
+        is_plain: Callable[[Any], bool],
+        is_tensor: Callable[[Any], bool],
+        builder: Callable[[Any], Builder | None],
+        locate: Any,
+    ) -> None:
+        self.graph = graph
+        self.namespace = namespace
+        self.guard = guard
+        self.outputs: list[Any] = []
+        self.body: list[tuple[str, str]] = []
+        self._is_plain = is_plain
+        self._is_tensor = is_tensor
+        self._builder = builder
+        self._locate = locate
+        self._names: dict[int, str] = {}
+        self._output_names: dict[int, str] = {}
+        self._keep: list[Any] = []
+        self._count = 0
+
+    def write(self, result: Any, inputs: list[Node]) -> str:
+        """Write the whole mock.
+
+        Args:
+            result: what the call returned.
+            inputs: nodes of the graph's inputs, in order.
+
+        Returns:
+            Source of `mock(bound, run)`; `bound` is what the guard gave, `run` the compiled graph, None without operators.
+        """
+        for effect in self.graph.effects:
+            self._effect(effect)
+        value = self.value(result)
+        out = Source("def mock(bound, run):")
+        if self.guard.bound:
+            out.add(f"({''.join(self.guard.names[node.index] + ', ' for node in self.guard.bound)}) = bound")
+        names = ", ".join(self.guard.name(node) for node in inputs)
+        outputs = "".join(f"o{index}, " for index in range(len(self.outputs)))
+        self.runs_graph = bool(self.outputs)
+        if outputs:
+            out.add(f"({outputs}) = run({names})")
+        else:
+            out.add(f"if run is not None: run({names})")
+        for line, comment in self.body:
+            out.add(line, comment)
+        out.add(f"return {value}")
+        return out.text()
+
+    def add(self, line: str, comment: str = "") -> None:
+        """Append a line of the body."""
+        self.body.append((line, comment))
+
+    def fresh(self, obj: Any) -> str:
+        """A name for an object that is about to be built; asked for again, the object has it."""
+        self._count += 1
+        name = self._names[id(obj)] = f"n{self._count}"
+        self._keep.append(obj)
+        return name
+
+    def value(self, obj: Any) -> str:
+        """The expression for any object, after the lines that build it."""
+        if obj is None or obj is True or obj is False:
+            return repr(obj)
+        node = self.graph.find(obj)
+        if node is not None and node.external:
+            return self.guard.name(node)
+        if self._is_plain(obj):
+            kind = type(obj)
+            if kind in (int, str, bytes) and len(text := repr(obj)) < 80:
+                return text
+            return self.namespace.constant(obj, getattr(obj, "__name__", kind.__name__))
+        found = self._names.get(id(obj))
+        if found is not None:
+            return found
+        if self._is_tensor(obj):
+            return self._tensor(obj, node)
+        build = self._builder(obj)
+        if build is None:
+            raise Unbuildable(obj)
+        name = build(self, obj)
+        self._names[id(obj)] = name
+        self._keep.append(obj)
+        return name
+
+    def _tensor(self, obj: Any, node: Node | None) -> str:
+        if node is None or node.tag is None:
+            raise Unbuildable(obj, "no observed operator made it")
+        if getattr(obj, "__dict__", None):
+            raise Unbuildable(obj, "it has Python attributes")
+        tag = node.tag
+        name = self._output_names.get(id(tag))
+        if name is None:
+            name = self._output_names[id(tag)] = f"o{len(self.outputs)}"
+            self.outputs.append(tag)
+        self._names[id(obj)] = name
+        self._keep.append(obj)
+        return name
+
+    def _effect(self, effect: Effect) -> None:
+        location = None if effect.location is None else self._locate(effect.location)
+        comment = "" if location is None else f"{location.file.rpartition('/')[2]}:{location.line}"
+        function = effect.function
+        module = getattr(function, "__objclass__", None) or getattr(function, "__module__", "")
+        hint = f"{getattr(module, '__name__', module)}_{getattr(function, '__name__', 'effect')}"
+        if effect.node.external:
+            target = self.guard.name(effect.node)
+        else:
+            target = self.value(effect.node.obj())
+        args = [target, *[self.value(arg) for arg in effect.args]]
+        args += [f"{name}={self.value(arg)}" for name, arg in effect.keywords.items()]
+        self.add(f"{self.namespace.constant(function, hint)}({', '.join(args)})", comment)

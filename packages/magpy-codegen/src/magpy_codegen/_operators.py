@@ -1,0 +1,90 @@
+"""The operator graph: torch's C operators of one segment, in the order in which eager ran them, as torch.fx."""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+import torch.fx
+
+from magpy_refgraph import Location, Node
+
+_SLOTS: Final[dict[str, Callable[..., Any]]] = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}
+
+
+class OperatorGraph:
+    """Builds the torch.fx graph of one segment.
+
+    Attributes:
+        graph: the graph being built; its placeholders stand for tensors that existed before the run.
+        inputs: the RefGraph nodes of the placeholders, in order.
+    """
+
+    def __init__(self) -> None:
+        self.graph = torch.fx.Graph()
+        self.inputs: list[Node] = []
+        self._last_input: torch.fx.Node | None = None
+
+    def input(self, node: Node, tensor: torch.Tensor) -> torch.fx.Node:
+        """The placeholder of an external tensor; its fx node becomes the tag of `node`."""
+        if node.tag is None:
+            place = self._last_input.append if self._last_input is not None else self.graph._root.append
+            made = self.graph.create_node("placeholder", f"t{len(self.inputs)}")
+            place(made)
+            made.meta["tensor"] = tensor
+            self._last_input = made
+            self.inputs.append(node)
+            node.tag = made
+        found: torch.fx.Node = node.tag
+        return found
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], where: Any) -> torch.fx.Node:
+        """Add one C operator.
+
+        Args:
+            function: what torch's function mode reported: a builtin, a method or slot of the tensor class, or the
+                `__get__` of one of its getters.
+            args: arguments, tensors already as fx nodes.
+            kwargs: keyword arguments, likewise.
+            where: its place in the source.
+        """
+        kind = type(function)
+        if kind is types.MethodWrapperType:
+            name = function.__self__.__name__
+            if function.__name__ == "__get__":
+                made = self.graph.create_node("call_function", getattr, (args[0], name))
+            else:
+                made = self.graph.create_node("call_method", f"{name}_", args)
+        elif kind in (types.MethodDescriptorType, types.WrapperDescriptorType) and args:
+            slot = _SLOTS.get(function.__name__)
+            if slot is not None:
+                made = self.graph.create_node("call_function", slot, args, kwargs)
+            else:
+                made = self.graph.create_node("call_method", function.__name__, args, kwargs)
+        else:
+            made = self.graph.create_node("call_function", function, args, kwargs)
+        made.meta["where"] = where
+        return made
+
+    def element(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
+        """One element of an operator's tuple of results."""
+        return self.graph.create_node("call_function", operator.getitem, (node, index))
+
+    def finish(self, outputs: list[torch.fx.Node], locate: Callable[[Any], Location | None]) -> torch.fx.GraphModule:
+        """Close the graph with a tuple of outputs.
+
+        Args:
+            outputs: fx nodes of the tensors that leave the segment.
+            locate: turns a node's place into a `Location`, for stack traces and printing.
+        """
+        self.graph.output(tuple(outputs))
+        for node in self.graph.nodes:
+            where = node.meta.pop("where", None)
+            node.meta.pop("tensor", None)
+            location = None if where is None else locate(where)
+            if location is not None:
+                node.stack_trace = f'  File "{location.file}", line {location.line}, in {location.function}\n'
+        return torch.fx.GraphModule({}, self.graph, class_name="OperatorGraph")

@@ -1,0 +1,105 @@
+"""Builtin containers: made empty, named, and then filled, so that cycles and aliases come out right."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from .._mock import Builder, MockWriter
+
+
+def _inline(writer: MockWriter, items: Any) -> str:
+    return ", ".join([writer.value(item) for item in items])
+
+
+def build_tuple(writer: MockWriter, obj: tuple[Any, ...]) -> str:
+    """A tuple; its items come first."""
+    items = _inline(writer, obj)
+    name = writer.fresh(obj)
+    writer.add(f"{name} = ({items}{',' if len(obj) == 1 else ''})")
+    return name
+
+
+def build_list(writer: MockWriter, obj: list[Any]) -> str:
+    """A list."""
+    name = writer.fresh(obj)
+    writer.add(f"{name} = []")
+    items = _inline(writer, obj)
+    if items:
+        writer.add(f"{name} += [{items}]")
+    return name
+
+
+def build_dict(writer: MockWriter, obj: dict[Any, Any]) -> str:
+    """A dictionary, keys in order."""
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {{}}")
+    fill_dict(writer, name, obj, "")
+    return name
+
+
+def fill_dict(writer: MockWriter, name: str, obj: dict[Any, Any], setter: str) -> None:
+    """Add the items of `obj` to the dictionary `name`, with `setter` or by subscript."""
+    base = collections.OrderedDict if isinstance(obj, collections.OrderedDict) else dict
+    for key in list(base.__iter__(obj)):
+        shown, value = writer.value(key), writer.value(dict.__getitem__(obj, key))
+        writer.add(f"{setter}({name}, {shown}, {value})" if setter else f"{name}[{shown}] = {value}")
+
+
+def build_set(writer: MockWriter, obj: set[Any]) -> str:
+    """A set."""
+    name = writer.fresh(obj)
+    writer.add(f"{name} = set()")
+    items = _inline(writer, obj)
+    if items:
+        writer.add(f"{name}.update(({items},))")
+    return name
+
+
+def build_frozenset(writer: MockWriter, obj: frozenset[Any]) -> str:
+    """A frozen set."""
+    items = _inline(writer, obj)
+    name = writer.fresh(obj)
+    writer.add(f"{name} = frozenset(({items},))" if items else f"{name} = frozenset()")
+    return name
+
+
+def build_deque(writer: MockWriter, obj: collections.deque[Any]) -> str:
+    """A deque with its bound."""
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(collections.deque, 'deque')}(maxlen={obj.maxlen!r})")
+    items = _inline(writer, obj)
+    if items:
+        writer.add(f"{name}.extend(({items},))")
+    return name
+
+
+def build_ordered_dict(writer: MockWriter, obj: collections.OrderedDict[Any, Any]) -> str:
+    """An OrderedDict without attributes of its own."""
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(collections.OrderedDict, 'OrderedDict')}()")
+    fill_dict(writer, name, obj, "")
+    if obj.__dict__:
+        writer.add(f"{name}.__dict__.update({writer.value(obj.__dict__)})")
+    return name
+
+
+def build_defaultdict(writer: MockWriter, obj: collections.defaultdict[Any, Any]) -> str:
+    """A defaultdict with its factory."""
+    factory = writer.value(obj.default_factory)
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(collections.defaultdict, 'defaultdict')}({factory})")
+    fill_dict(writer, name, obj, "")
+    return name
+
+
+BUILDERS: dict[type, Builder] = {
+    tuple: build_tuple,
+    list: build_list,
+    dict: build_dict,
+    set: build_set,
+    frozenset: build_frozenset,
+    collections.deque: build_deque,
+    collections.OrderedDict: build_ordered_dict,
+    collections.defaultdict: build_defaultdict,
+}

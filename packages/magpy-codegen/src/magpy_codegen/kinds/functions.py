@@ -1,0 +1,74 @@
+"""Functions, cells, bound methods and partials that were made during the run."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from .._mock import Builder, MockWriter
+
+
+def build_cell(writer: MockWriter, obj: types.CellType) -> str:
+    """A cell, filled after it has its name, since a function may refer to itself through it."""
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(types.CellType, 'CellType')}()")
+    try:
+        content = obj.cell_contents
+    except ValueError:
+        return name
+    value = writer.value(content)
+    writer.add(f"{name}.cell_contents = {value}")
+    return name
+
+
+def build_function(writer: MockWriter, obj: types.FunctionType) -> str:
+    """A function on the same code, with its own closure, defaults and attributes."""
+    constant = writer.namespace.constant
+    closure = ""
+    if obj.__closure__:
+        cells = [writer.value(cell) for cell in obj.__closure__]
+        if id(obj) in writer._names:
+            return writer._names[id(obj)]
+        closure = f", ({', '.join(cells)},)"
+    name = writer.fresh(obj)
+    code, namespace = constant(obj.__code__, "code"), constant(obj.__globals__, "namespace")
+    function = constant(types.FunctionType, "FunctionType")
+    writer.add(f"{name} = {function}({code}, {namespace}, {obj.__name__!r}, None{closure})")
+    for attribute in ("__defaults__", "__kwdefaults__", "__doc__"):
+        value = getattr(obj, attribute)
+        if value is not None:
+            writer.add(f"{name}.{attribute} = {writer.value(value)}")
+    for attribute in ("__qualname__", "__module__"):
+        writer.add(f"{name}.{attribute} = {getattr(obj, attribute)!r}")
+    if obj.__annotations__:
+        writer.add(f"{name}.__annotations__ = {writer.value(obj.__annotations__)}")
+    if obj.__dict__:
+        writer.add(f"{name}.__dict__.update({writer.value(obj.__dict__)})")
+    return name
+
+
+def build_method(writer: MockWriter, obj: types.MethodType) -> str:
+    """A method bound to its object."""
+    function, owner = writer.value(obj.__func__), writer.value(obj.__self__)
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(types.MethodType, 'MethodType')}({function}, {owner})")
+    return name
+
+
+def build_partial(writer: MockWriter, obj: functools.partial[Any]) -> str:
+    """A partial."""
+    args = "".join(f", {writer.value(arg)}" for arg in obj.args)
+    keywords = "".join(f", {key}={writer.value(value)}" for key, value in obj.keywords.items())
+    function = writer.value(obj.func)
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(functools.partial, 'partial')}({function}{args}{keywords})")
+    return name
+
+
+BUILDERS: dict[type, Builder] = {
+    types.CellType: build_cell,
+    types.FunctionType: build_function,
+    types.MethodType: build_method,
+    functools.partial: build_partial,
+}

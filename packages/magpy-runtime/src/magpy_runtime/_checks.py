@@ -1,0 +1,173 @@
+"""What generated guards and mocks call: lookups and comparisons that never run user code."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from . import _torch
+from .capture import NULL, instance_dict, super_lookup, type_lookup
+
+ABSENT: Final = NULL
+"""Stands for what is not there."""
+
+dict_get: Final = dict.get
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two plain values are the same: by type and value, floats by their bits."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is float or kind is complex or kind is range:
+        return repr(one) == repr(other)
+    return kind in _COMPARABLE and bool(one == other)
+
+
+_COMPARABLE: Final = frozenset(
+    {int, str, bytes, range, tuple, frozenset, torch.device, torch.finfo, torch.iinfo, torch.Size}
+)
+_PLAIN_KEYS: Final = frozenset({int, str, bytes, float, complex, bool, type(None), torch.dtype, torch.device})
+
+
+def same_key(one: Any, other: Any) -> bool:
+    """Whether two dictionary keys are the same, without calling `__eq__` of a user's class."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in _PLAIN_KEYS:
+        return bool(one == other)
+    return kind is tuple and len(one) == len(other) and all(map(same_key, one, other))
+
+
+def keys_match(container: Any, keys: tuple[Any, ...]) -> bool:
+    """Whether a dictionary's keys, or a set's members, are `keys` in this order."""
+    base: Any = next(base for base in (dict, set, frozenset) if isinstance(container, base))
+    if base.__len__(container) != len(keys):
+        return False
+    if base is dict:
+        iterator = iter(dict.keys(container)) if type(container) is dict else _ordered(container)
+    else:
+        iterator = base.__iter__(container)
+    return all(map(same_key, iterator, keys))
+
+
+def _ordered(container: dict[Any, Any]) -> Any:
+    import collections
+
+    if isinstance(container, collections.OrderedDict):
+        return collections.OrderedDict.__iter__(container)
+    return dict.__iter__(container)
+
+
+def cell_get(cell: types.CellType) -> Any:
+    """What a closure's cell holds, ABSENT when it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT
+
+
+def member_get(obj: Any, name: str) -> Any:
+    """A C member (a slot, a getter of a C base) of an object, ABSENT when it is not set."""
+    descriptor = type_lookup(type(obj), name)
+    if type(descriptor) not in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        return ABSENT
+    try:
+        return descriptor.__get__(obj, type(obj))
+    except AttributeError:
+        return ABSENT
+
+
+class ModeCheck:
+    """Whether torch's modes are as they were when the record was made."""
+
+    def __init__(self) -> None:
+        self._state = _torch.global_state_check()
+        self._inference = torch.is_inference_mode_enabled()
+
+    def __call__(self) -> bool:
+        """Compare now."""
+        return (
+            _torch.function_mode_depth() == 0
+            and bool(self._state())
+            and torch.is_inference_mode_enabled() is self._inference
+            and _torch.dispatch_mode_depth() == 0
+        )
+
+
+def metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What a guard checks of a tensor: never its values."""
+    strided = tensor.layout is torch.strided
+    return (
+        type(tensor),
+        tensor.dtype,
+        tensor.device,
+        tensor.layout,
+        tuple(tensor.shape),
+        tensor.stride() if strided else None,
+        tensor.storage_offset() if strided and tensor.storage_offset() % 16 else 0,
+        tensor.requires_grad,
+        tensor.is_leaf,
+        tensor.is_conj(),
+        tensor.is_neg(),
+        tensor.is_inference(),
+    )
+
+
+class TensorCheck:
+    """Metadata of a record's tensors, all at once.
+
+    The fast path is torch's own TensorGuards; it is built on tensors as they were on entry, so where the run changed a
+    tensor's metadata the comparison is done here.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor], entry: list[tuple[Any, ...]]) -> None:
+        self._entry = entry
+        self._guards: Callable[..., bool] | None = None
+        if all(metadata(tensor) == was for tensor, was in zip(tensors, entry, strict=True)):
+            self._guards = _torch.tensor_guards(tensors)
+
+    def __call__(self, *tensors: Any) -> bool:
+        """Whether these tensors are like the recorded ones, and distinct."""
+        if self._guards is not None:
+            return bool(self._guards(*tensors))
+        if len({id(tensor) for tensor in tensors}) != len(tensors):
+            return False
+        return all(
+            type(tensor) is was[0] and metadata(tensor) == was
+            for tensor, was in zip(tensors, self._entry, strict=True)
+        )
+
+
+def storages_match(groups: tuple[int, ...], *tensors: torch.Tensor) -> bool:
+    """Whether tensors share memory just as they did: equal numbers in `groups` mark a shared storage."""
+    seen: dict[int, int] = {}
+    for group, tensor in zip(groups, tensors, strict=True):
+        storage = tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+        if seen.setdefault(storage, group) != group:
+            return False
+    return len(seen) == len(set(groups))
+
+
+def guard_helpers() -> dict[str, Any]:
+    """The names that every generated guard and mock can use."""
+    return {
+        "ABSENT": ABSENT,
+        "cell_get": cell_get,
+        "dict_get": dict_get,
+        "instance_dict": instance_dict,
+        "keys_match": keys_match,
+        "member_get": member_get,
+        "same_value": same_value,
+        "storages_match": storages_match,
+        "super_lookup": super_lookup,
+        "type_lookup": type_lookup,
+    }

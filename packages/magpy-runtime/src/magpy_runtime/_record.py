@@ -1,0 +1,100 @@
+"""A record: what one monitored run left behind, and what serves later calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Record:
+    """Guard, compiled operator graph and mock.
+
+    Attributes:
+        guard: `guard(args, kwargs)` gives the bound objects as a tuple, or the number of the check that failed.
+        mock: `mock(bound, run)` runs the graph, replays effects and gives the result.
+        run: the compiled graph; None when the run had no operators.
+        guard_source: the guard as readable Python.
+        mock_source: the mock as readable Python.
+        checks: for each number that the guard may give, what it checks, in words.
+        check_keys: for each number, a key that stays the same from record to record, or None.
+        graph: the operator graph as torch.fx, None when the run had no operators.
+        operators: number of operators in the graph.
+        effects: what the mock replays, in words.
+        hits: calls that it served.
+        namespace: the globals of guard and mock; it holds what is guarded by identity.
+    """
+
+    guard: Callable[[tuple[Any, ...], dict[str, Any]], Any]
+    mock: Callable[[tuple[Any, ...], Any], Any]
+    run: Callable[..., Any] | None
+    guard_source: str
+    mock_source: str
+    checks: tuple[str, ...]
+    check_keys: tuple[Any, ...]
+    graph: Any
+    operators: int
+    effects: tuple[str, ...]
+    hits: int = 0
+    timings: dict[str, float] = field(default_factory=dict)
+    namespace: dict[str, Any] = field(default_factory=dict)
+
+    def release(self) -> None:
+        """Let everything go."""
+        self.namespace.clear()
+        self.run = self.graph = None
+
+
+class RecordCache:
+    """The records of one compiled callable, tried most recent first.
+
+    Attributes:
+        records: newest first.
+        limit: how many there may be.
+        failed: for each check that failed on a miss, how often.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.records: tuple[Record, ...] = ()
+        self.limit = limit
+        self.failed: dict[str, int] = {}
+        self.unstable: set[Any] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether no further record may be added."""
+        return len(self.records) >= self.limit
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Record, tuple[Any, ...]] | None:
+        """The record whose guard passes, with what the guard bound; None on a miss."""
+        for record in self.records:
+            bound = record.guard(args, kwargs)
+            if type(bound) is tuple:
+                if record is not self.records[0]:
+                    self.records = (record, *(each for each in self.records if each is not record))
+                return record, bound
+        return None
+
+    def note_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember which checks failed, so that the next record does not rest on them."""
+        for record in self.records:
+            number = record.guard(args, kwargs)
+            if type(number) is int:
+                text = record.checks[number]
+                self.failed[text] = self.failed.get(text, 0) + 1
+                key = record.check_keys[number]
+                if key is not None:
+                    self.unstable.add(key)
+
+    def add(self, record: Record) -> None:
+        """Add a record in front."""
+        self.records = (record, *self.records)
+
+    def clear(self) -> None:
+        """Drop all records."""
+        records, self.records = self.records, ()
+        for record in records:
+            record.release()
+        self.failed.clear()
+        self.unstable.clear()

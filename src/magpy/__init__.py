@@ -1,0 +1,22 @@
+"""MagPy: compile eager PyTorch by watching one native run."""
+
+from ._api import Info, compile, disable, info, reset
+from ._compiled import FullGraphError, NotCompiled, NotCompiledWarning
+from ._explain import explain
+from ._reasons import REASONS, Reason
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FullGraphError",
+    "Info",
+    "NotCompiled",
+    "NotCompiledWarning",
+    "REASONS",
+    "Reason",
+    "compile",
+    "disable",
+    "explain",
+    "info",
+    "reset",
+]

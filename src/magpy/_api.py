@@ -1,0 +1,196 @@
+"""The public entry points: `compile`, `info`, `explain`, `reset`, `disable`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+import torch
+
+from magpy_runtime import resolve
+
+from ._compiled import Compiled, Config, NotCompiled
+from ._module import compile_module, entries_of_module
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+@overload
+def compile(
+    target: T,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: dict[str, Any] | None = None,
+    record_limit: int = 8,
+) -> T: ...
+
+
+@overload
+def compile(
+    target: None = None,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: dict[str, Any] | None = None,
+    record_limit: int = 8,
+) -> Callable[[T], T]: ...
+
+
+def compile(  # noqa: A001 - the name that users know from torch
+    target: Any = None,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: dict[str, Any] | None = None,
+    record_limit: int = 8,
+) -> Any:
+    """Compile a function or a module by watching it run.
+
+    The first call runs natively under observation; later calls for which its record's guard passes run the compiled
+    operator graph and no Python of the user. Whatever cannot be compiled runs natively, with a reason (`magpy.info`).
+
+    Args:
+        target: a function, a bound method, any callable, or a `torch.nn.Module`. Without it, a decorator is returned.
+        backend: `"inductor"`, `"eager"`, a name in torch's backend registry, or a callable
+            `(GraphModule, example_inputs) -> callable`.
+        fullgraph: raise `FullGraphError` where the program is not one operator graph, instead of running natively.
+        dynamic: whether numbers and sizes that vary become inputs; None decides after a miss, False never.
+        options: passed to the backend.
+        record_limit: how many records one callable may have.
+
+    Returns:
+        A function for a function; for a module a module of the same class that shares everything with the original.
+
+    Raises:
+        TypeError: `target` cannot be called, or an option has the wrong type.
+        ValueError: the backend is unknown (the message lists the known ones), or `record_limit` is less than 1.
+    """
+    config = Config(
+        backend=resolve(backend, options),
+        backend_name=backend,
+        fullgraph=bool(fullgraph),
+        dynamic=dynamic,
+        options=options,
+        record_limit=_limit(record_limit),
+    )
+    if dynamic not in (None, True, False):
+        raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
+    if target is None:
+        return functools.partial(_compile, config=config)
+    return _compile(target, config=config)
+
+
+def _limit(value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"record_limit must be an int, not {type(value).__qualname__}")
+    if value < 1:
+        raise ValueError(f"record_limit must be at least 1, not {value}")
+    return value
+
+
+def _compile(target: Any, *, config: Config) -> Any:
+    if isinstance(target, torch.nn.Module):
+        return compile_module(target, config)
+    if not callable(target):
+        raise TypeError(f"magpy.compile takes a callable, not {type(target).__qualname__}")
+    if isinstance(target, type):
+        raise TypeError("magpy.compile takes an instance, not a class; compile the module that the class makes")
+    if isinstance(target, types.FunctionType) and hasattr(target, "__magpy__"):
+        target = target.__magpy__.target
+    return make_wrapper(target, config)
+
+
+def make_wrapper(target: Callable[..., Any], config: Config) -> Any:
+    """A function that serves calls of `target`."""
+    state = Compiled(target, config)
+    serve = state.serve
+
+    @functools.wraps(target, updated=("__dict__",) if hasattr(target, "__dict__") else ())
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return serve(args, kwargs)
+
+    compiled.__magpy__ = state  # type: ignore[attr-defined]
+    return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """How the calls of a compiled callable were served.
+
+    Attributes:
+        monitored: calls that ran natively under observation.
+        hits: calls served from a record.
+        native: calls that ran natively, unobserved.
+        records: number of records.
+        graphs: number of operator graphs in them.
+        ops: number of operators in these graphs.
+        boundaries: operations at which a record is split.
+        reasons: why something was not compiled.
+        timings: seconds, added up: `run` (monitored runs), `generate` (guard, mock, graph and backend),
+            of which `codegen` and `backend`.
+    """
+
+    monitored: int
+    hits: int
+    native: int
+    records: int
+    graphs: int
+    ops: int
+    boundaries: tuple[Any, ...]
+    reasons: tuple[NotCompiled, ...]
+    timings: dict[str, float]
+
+
+def states(compiled: Any) -> list[Compiled]:
+    """The compiled callables behind what `compile` returned.
+
+    Raises:
+        TypeError: it was not made by `magpy.compile`.
+    """
+    found = getattr(compiled, "__magpy__", None)
+    if isinstance(found, Compiled):
+        return [found]
+    entries = entries_of_module(compiled)
+    if entries is None:
+        raise TypeError(f"a {type(compiled).__qualname__} that magpy.compile did not make")
+    return entries
+
+
+def info(compiled: Any) -> Info:
+    """How the calls of a compiled callable were served, and why some were not compiled."""
+    found = states(compiled)
+    records = [record for state in found for record in state.cache.records]
+    timings: dict[str, float] = {}
+    for state in found:
+        for name, seconds in state.statistics.timings.items():
+            timings[name] = timings.get(name, 0.0) + seconds
+    return Info(
+        monitored=sum(state.statistics.monitored for state in found),
+        hits=sum(state.statistics.hits for state in found),
+        native=sum(state.statistics.native for state in found),
+        records=len(records),
+        graphs=sum(record.graph is not None for record in records),
+        ops=sum(record.operators for record in records),
+        boundaries=(),
+        reasons=tuple(reason for state in found for reason in state.statistics.reasons.values()),
+        timings=timings,
+    )
+
+
+def reset(compiled: Any) -> None:
+    """Drop all records of a compiled callable and start anew."""
+    for state in states(compiled):
+        state.reset()
+
+
+def disable(function: T) -> T:
+    """Keep a function out of compiled regions: a call of it ends the region, and it runs natively."""
+    function.__magpy_disable__ = True  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,458 @@
+"""Update rules for calls: which function really runs, what it reads, what it changes (the paper's figures 12 and 13)."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
+from magpy_refgraph import EdgeKind, Key
+from magpy_runtime.capture import NULL
+
+from ._attributes import AttributeRules, Pending
+from ._state import is_atom, is_mutable_type
+
+_ITERATORS: Final = tuple(
+    type(made)
+    for made in (
+        iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), iter(range(0)),
+        reversed([]), reversed({}), enumerate([]), zip(), map(len, ()), filter(None, ()), (None for _ in ()),
+    )
+)  # fmt: skip
+_NOTHING: Final = (Read.NONE, Read.TYPE)
+_Bound = tuple[tuple[int | str, Input], ...]
+
+
+class CallRules(AttributeRules):
+    """Rules for calls of Python functions, classes and C code."""
+
+    registry: Registry
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: set[int] = set()
+        self.nested_codes: set[types.CodeType] = set()
+        self.specials: dict[int, Callable[[tuple[Any, ...], dict[str, Any]], Any]] = {}
+        self.reading: set[int] = set()
+
+    # -- what is called -----------------------------------------------------------------------------------------------
+
+    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Before a call: note what it depends on.
+
+        Returns:
+            None, a `Pending` effect, or a function to call with the output afterwards.
+        """
+        while True:
+            kind = type(function)
+            if kind is types.FunctionType:
+                special = self.specials.get(id(function))
+                if special is not None:
+                    return special(args, keywords)
+                if id(function) not in self.used:
+                    self.use_function(function)
+                return None
+            if kind is types.MethodType:
+                node = self.find(function)
+                if node is not None and node.external:
+                    self.follow(node, Key(EdgeKind.MEMBER, "__func__"), function.__func__)
+                    self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
+                args = (function.__self__, *args)
+                function = function.__func__
+                continue
+            if kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
+                node = self.find(function)
+                if node is not None and node.external:
+                    self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
+                function, bound = unbind(function)
+                return self.native(function, bound + args, keywords)
+            if kind is functools.partial:
+                self.partial_facts(function)
+                args = function.args + args
+                keywords = {**function.keywords, **keywords}
+                function = function.func
+                continue
+            if isinstance(function, type):
+                return self.call_class(function, args, keywords)
+            target = getattr(kind, "__magpy_target__", None)
+            if target is not None:  # a compiled object called while another records is inlined
+                function = target(function)
+                continue
+            if is_mutable_type(kind):
+                found = self.lookup(kind, "__call__")
+                if found is NULL:
+                    return None  # raises TypeError
+                args = (function, *args)
+                function = found
+                continue
+            return self.native(function, args, keywords)
+
+    def native(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """C code is called: its special rule, or its annotation."""
+        special = self.specials.get(id(function))
+        if special is not None:
+            return special(args, keywords)
+        annotation = self.registry.lookup(function)
+        if annotation is None:
+            raise self.boundary("unannotated-call", describe(function))
+        return self.apply(function, annotation, args, keywords)
+
+    def partial_facts(self, function: functools.partial[Any]) -> None:
+        """The parts of an external partial are facts."""
+        node = self.find(function)
+        if node is not None and node.external:
+            self.follow(node, Key(EdgeKind.MEMBER, "func"), function.func)
+            for name, part in (("args", function.args), ("keywords", function.keywords)):
+                self.follow(node, Key(EdgeKind.MEMBER, name), part)
+                found = self.find(part)
+                if found is not None and found.external:
+                    self.read_items(found, part)
+
+    def use_function(self, function: types.FunctionType) -> None:
+        """A Python function is entered: its code, defaults and cells are facts if it existed before."""
+        node = self.find(function)
+        if node is None or not node.external:
+            return
+        self.used.add(id(function))
+        self.pin(function.__globals__)
+        self.follow(node, Key(EdgeKind.MEMBER, "__code__"), function.__code__)
+        self.follow(node, Key(EdgeKind.MEMBER, "__globals__"), function.__globals__)
+        for name in ("__defaults__", "__kwdefaults__", "__closure__"):
+            value = getattr(function, name)
+            self.follow(node, Key(EdgeKind.MEMBER, name), value)
+            found = None if value is None else self.find(value)
+            if found is not None and found.external:
+                self.read_items(found, value)
+
+    def callable_facts(self, function: Any) -> bool:
+        """Note what calling `function` depends on, its arguments aside; gives whether Python code will run."""
+        while type(function) in (types.MethodType, functools.partial):
+            if type(function) is functools.partial:
+                self.partial_facts(function)
+                function = function.func
+            else:
+                function = function.__func__
+        if type(function) is types.FunctionType:
+            self.use_function(function)
+            return True
+        return False
+
+    def call_class(self, cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`type.__call__`: the metaclass's `__call__`, then `__new__` and `__init__`."""
+        special = self.specials.get(id(cls))
+        if special is not None:
+            return special(args, keywords)
+        meta = type(cls)
+        if meta is not type:
+            call = self.lookup(meta, "__call__")
+            if type(call) is types.FunctionType:
+                self.use_function(call)
+                return None
+        if not is_mutable_type(cls):
+            annotation = self.registry.lookup(cls)
+            if annotation is None:
+                raise self.boundary("unannotated-call", describe(cls))
+            return self.apply(cls, annotation, args, keywords)
+        if self.info(cls).tensor:
+            raise self.boundary("tensor-subclass", f"making a {cls.__qualname__}")
+        for name in ("__new__", "__init__"):
+            found = self.lookup(cls, name)
+            if type(found) is staticmethod:
+                found = found.__func__
+            if type(found) is types.FunctionType:
+                self.use_function(found)
+            elif found is not object.__new__ and found is not object.__init__:
+                self.native_constructor(cls, found, args, keywords)
+        return None
+
+    def native_constructor(self, cls: type, found: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """A class whose constructor is C code of a base: what that base's constructor reads is read."""
+        base = next(base for base in cls.__mro__ if not is_mutable_type(base))
+        annotation = self.registry.lookup(base)
+        if annotation is None:
+            raise self.boundary("unannotated-call", describe(base))
+        if found is base.__new__ and type(self.lookup(cls, "__init__")) is types.FunctionType and base is not tuple:
+            return  # the base's __new__ ignores the arguments of an __init__ in Python
+        self.apply(base, annotation, args, keywords)
+
+    # -- annotated C code ---------------------------------------------------------------------------------------------
+
+    def apply(self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Note what an annotated operation reads and changes."""
+        if annotation.as_op_node is not None:
+            return self.operator_call(function, annotation, args, keywords)
+        if not annotation.pure_closure:
+            raise self.boundary("impure-call", describe(function))
+        form = annotation
+        inputs = form.bind(len(args), keywords)
+        if inputs is None:
+            found = annotation.for_call(len(args), keywords)
+            if found is None:
+                return None  # the call raises TypeError
+            form = found
+            inputs = form.bind(len(args), keywords) or ()
+        values = (*args, *keywords.values())
+        pending = None
+        for index, each in enumerate(inputs):
+            value = values[index]
+            if each.in_place:
+                node = self.find(value)
+                if node is not None and node.external:
+                    if pending is not None:
+                        raise self.boundary("opaque-object", f"{describe(function)} changes two objects")
+                    pending = (node, value, index)
+                elif isinstance(value, _ITERATORS):
+                    pass
+            if type(value) in self.quiet and not each.called:
+                continue
+            self.input(each, value, values, index, form)
+        output = form.output
+        if output.relation is Relation.ITEM or output.relation is Relation.ATTRIBUTE:
+            self.keyed(form, inputs, values)
+        if pending is None:
+            return None
+        node, value, index = pending
+        self.snapshot(node, value)
+        if node.before is None:
+            raise self.boundary("opaque-object", f"{describe(function)} changes a {type(value).__qualname__}")
+        rest = args[:index] + args[index + 1 :]
+        if index != 0:
+            raise self.boundary("opaque-object", f"{describe(function)} changes its argument {index}")
+        return Pending(node, function, rest, keywords)
+
+    quiet: frozenset[type] = frozenset(
+        {int, float, complex, bool, str, bytes, type(None), types.CodeType, type(...), type(NotImplemented)}
+    )
+
+    def input(self, each: Input, value: Any, values: tuple[Any, ...], index: int, form: Annotation) -> None:
+        """Note what an operation does to one of its inputs."""
+        if each.called:
+            self.called(value, values[:index] + values[index + 1 :])
+        if each.iterated:
+            self.iterated(value)
+        if each.operators:
+            others = values[:index] + values[index + 1 :]
+            for name in each.operators:
+                self.special(value, name, others)
+        elif each.value_read not in _NOTHING or each.hashed:
+            if each.hashed:
+                self.hashed(value)
+            else:
+                self.read(value, each.value_read)
+        if each.element_operators:
+            for element in self.elements(value):
+                if not is_atom(element):
+                    for name in each.element_operators:
+                        self.special(element, name, ())
+
+    def keyed(self, form: Annotation, inputs: tuple[Input, ...], values: tuple[Any, ...]) -> None:
+        """The output is one item or attribute of an input: that one is read."""
+        named = {each.name: value for each, value in zip(inputs, values, strict=True)}
+        obj = named.get(form.output.of or "")
+        key: Any = form.output.key
+        if isinstance(key, str) and key in {each.name for each in form.inputs}:
+            key = named.get(key)
+        if form.output.relation is Relation.ATTRIBUTE:
+            self.attribute(obj, key)
+        else:
+            self.item(obj, key)
+
+    def item(self, obj: Any, key: Any) -> None:
+        """One item of a builtin container was looked up by key or index."""
+        node = self.find(obj)
+        self.hashed(key)
+        if node is None or not node.external:
+            return
+        base = self.info(type(obj)).base
+        if base is dict:
+            self.read_item(node, obj, key)
+        elif base is not None:
+            if node.mutated or type(key) is not int or len(obj) < 16:
+                self.read_items(node, obj)
+            else:
+                self.read_length(node, obj)
+                if -len(obj) <= key < len(obj):
+                    key %= len(obj)
+                    self.follow(node, Key(EdgeKind.ITEM, key), base.__getitem__(obj, key))
+        elif not is_atom(obj):
+            self.read(obj, Read.DEEP)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, obj: Any, level: Read) -> None:
+        """C code reads an object to some depth."""
+        if is_atom(obj):
+            return
+        tp = type(obj)
+        info = self.info(tp)
+        node = self.find(obj)
+        external = node is not None and node.external
+        if info.tensor:
+            if level is Read.DEEP:
+                raise self.boundary("tensor-value", "by C code that reads everything it gets")
+            return
+        if info.base is not None:
+            if external and node is not None:
+                if level is Read.LENGTH:
+                    self.read_length(node, obj)
+                elif level in (Read.ITEMS, Read.DEEP):
+                    self.read_items(node, obj)
+            if info.mutable and level in (Read.ITEMS, Read.DEEP):
+                self.protocol(tp)
+            if level is Read.DEEP and id(obj) not in self.reading:
+                self.reading.add(id(obj))
+                try:
+                    for element in self.elements(obj):
+                        self.read(element, Read.DEEP)
+                    if info.base is dict:
+                        for element in info.base.values(obj):
+                            self.read(element, Read.DEEP)
+                finally:
+                    self.reading.discard(id(obj))
+            return
+        if info.mutable:
+            self.protocol(tp)
+            return
+        if not external or level in _NOTHING:
+            return
+        if tp in self.transparent or isinstance(obj, type):
+            return
+        if tp is slice:
+            assert node is not None
+            for name in ("start", "stop", "step"):
+                self.follow(node, Key(EdgeKind.MEMBER, name), getattr(obj, name))
+            return
+        if isinstance(obj, _ITERATORS):
+            raise self.boundary("external-iterator", tp.__qualname__)
+        if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
+            raise self.boundary("array-contents", f"a {tp.__qualname__}")
+        raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
+
+    transparent: frozenset[type] = frozenset(
+        {types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType, types.CellType, property}
+    )
+
+    def elements(self, obj: Any) -> tuple[Any, ...]:
+        """The elements of a builtin container, its keys if it is a dictionary; none of anything else."""
+        base = self.info(type(obj)).base
+        if base is None:
+            return ()
+        return tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+
+    def iterated(self, obj: Any) -> None:
+        """`iter` is called on an object and the outcome is drained."""
+        if is_atom(obj):
+            return
+        node = self.find(obj)
+        tp = type(obj)
+        info = self.info(tp)
+        if info.tensor:
+            self.lookup(tp, "__iter__")
+            return
+        if node is not None and node.external:
+            if info.base is not None:
+                self.read_items(node, obj)
+            elif isinstance(obj, _ITERATORS):
+                raise self.boundary("external-iterator", tp.__qualname__)
+            elif not info.mutable:
+                self.read(obj, Read.ITEMS)
+        if info.mutable:
+            for name in ("__iter__", "__next__", "__getitem__", "__len__"):
+                self.lookup(tp, name)
+
+    def hashed(self, obj: Any) -> None:
+        """An object is used as a key: its hash and equality matter."""
+        if is_atom(obj):
+            return
+        info = self.info(type(obj))
+        if info.mutable:
+            self.lookup(info.type, "__hash__")
+            self.lookup(info.type, "__eq__")
+            return
+        if info.base in (tuple, frozenset):
+            node = self.find(obj)
+            if node is not None and node.external:
+                self.read_items(node, obj)
+            for element in self.elements(obj):
+                self.hashed(element)
+
+    def special(self, obj: Any, name: str, others: tuple[Any, ...]) -> Any:
+        """C code calls a special method of `obj`: Python code is monitored, C code is annotated."""
+        if is_atom(obj):
+            for other in others:
+                if not is_atom(other) and self.find(other) is not None and not self.info(type(other)).tensor:
+                    self.read(other, Read.DEEP if self.info(type(other)).base else Read.TYPE)
+            return None
+        tp = type(obj)
+        info = self.info(tp)
+        found = self.lookup(tp, name)
+        if found is NULL or type(found) is types.FunctionType:
+            return None
+        if info.tensor:
+            return None
+        annotation = self.registry.lookup(found)
+        if annotation is None:
+            if found is None or not self.touches_external((obj, *others)):
+                return None
+            raise self.boundary("unannotated-call", describe(found))
+        count = len(annotation.inputs) - 1
+        passed = (obj, *others[:count])
+        if annotation.bind(len(passed)) is None:
+            for each in passed:
+                self.read(each, Read.DEEP)
+            return None
+        return self.apply(found, annotation, passed, {})
+
+    def touches_external(self, objects: tuple[Any, ...]) -> bool:
+        """Whether any of the objects existed before the run."""
+        return any(node is not None and node.external for node in map(self.find, objects))
+
+    def called(self, function: Any, others: tuple[Any, ...]) -> None:
+        """C code calls `function` with elements of the other inputs."""
+        if function is None or self.callable_facts(function):
+            return
+        if isinstance(function, type) and is_mutable_type(function):
+            self.call_class(function, (), {})
+            return
+        base, bound = unbind(function)
+        if not isinstance(base, type) and is_mutable_type(type(base)):
+            self.lookup(type(base), "__call__")
+            return
+        annotation = self.registry.lookup(base)
+        if annotation is None:
+            raise self.boundary("unannotated-call", describe(base))
+        if annotation.as_op_node is not None or id(base) in self.specials:
+            return
+        if not annotation.pure_closure or annotation.mutates:
+            raise self.boundary("impure-call", describe(base))
+        containers = [each for each in others if not is_atom(each)]
+        for container in containers:
+            elements = self.elements(container)
+            for first, second in zip(elements, (*elements[1:], None), strict=True):
+                for passed in ((*bound, first), (*bound, first, second)):
+                    if annotation.for_call(len(passed)) is not None:
+                        self.apply(base, annotation, passed, {})
+                        break
+            if self.info(type(container)).base is None and any(
+                each.value_read not in _NOTHING or each.operators for each in annotation.all_inputs()
+            ):
+                self.only_plain(base, container)
+
+    def only_plain(self, function: Any, iterator: Any) -> None:
+        """An annotated C function is called on what an iterator yields, which nobody sees: it must need no facts."""
+        if function in (int, float, str, bool, len, abs):
+            return
+        raise self.boundary("unannotated-call", f"{describe(function)} on a {type(iterator).__qualname__}")
+
+    def operator_call(self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A torch function is called from bytecode. See `TensorRules`."""
+        raise NotImplementedError
+
+
+def describe(function: Any) -> str:
+    """A callable's name for messages."""
+    module = getattr(function, "__module__", None) or getattr(getattr(function, "__objclass__", None), "__module__", "")
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__qualname__
+    return f"{module}.{name}" if module and module != "builtins" else str(name)

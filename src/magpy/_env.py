@@ -1,0 +1,15 @@
+"""Facts about the running Python, each with its proof. Nobody else looks at `sys.version_info`."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from typing import Final
+
+PYTHON: Final = sys.version_info[:2]
+
+CALL_SELF_ABOVE_CALLABLE: Final = PYTHON >= (3, 13)
+"""CALL takes [callable, self or NULL, arguments] (CPython gh-105729); before, [NULL or method, callable or self, ...]."""
+
+HAS_TO_BOOL: Final = "TO_BOOL" in dis.opmap
+"""Truth is asked by an instruction of its own, and jumps and `not` take exact bools (CPython gh-106008)."""

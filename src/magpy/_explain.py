@@ -1,0 +1,40 @@
+"""`magpy.explain`: everything that is known of a compiled callable, readable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._api import info, states
+from ._reasons import REASONS
+
+
+def explain(compiled: Any) -> str:
+    """Say how a compiled callable is served: records, guarded facts, guard and mock source, operator graph, effects, reasons.
+
+    Args:
+        compiled: what `magpy.compile` returned.
+
+    Raises:
+        TypeError: it was not made by `magpy.compile`.
+    """
+    found = info(compiled)
+    lines = [
+        f"{found.monitored} monitored, {found.hits} served from records, {found.native} native",
+        f"{found.records} records, {found.graphs} graphs, {found.ops} operators",
+    ]
+    if found.timings:
+        lines.append("seconds: " + ", ".join(f"{name} {value:.3f}" for name, value in found.timings.items()))
+    for reason in found.reasons:
+        place = f" at {reason.file}:{reason.line}" if reason.file else ""
+        lines.append(f"not compiled [{reason.slug}] {reason.message}{place} ({reason.count} calls)")
+        lines.append(f"    {REASONS[reason.slug].advice}")
+    for state in states(compiled):
+        for number, record in enumerate(state.cache.records):
+            lines += ["", f"record {number}: {record.hits} hits, {len(record.checks)} checks, {record.operators} operators"]
+            lines += ["", record.guard_source, record.mock_source]
+            if record.effects:
+                lines.append("effects:")
+                lines += [f"    {effect}" for effect in record.effects]
+            if record.graph is not None:
+                lines += ["operator graph:", record.graph.print_readable(print_output=False)]
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""The monitor: one native run, observed.
+
+It composes the rules with the native recorder: which frames are monitored, what explains them, and what is left when the
+run is over.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+from dataclasses import dataclass
+from typing import Any
+
+from magpy_annotations import Registry
+from magpy_refgraph import EdgeKind, Key, Location
+from magpy_runtime.capture import Plan, Recorder
+
+from . import _torch
+from ._opcodes import Planner
+from ._reasons import Boundary
+from ._state import SPECIAL_NAMES, is_own, line_of
+from ._tensors import WatchedTensorRules
+
+
+@dataclass(slots=True)
+class Run:
+    """The outcome of a monitored run.
+
+    Attributes:
+        result: what the program returned.
+        error: what it raised, or None.
+        failure: why there can be no record, or None.
+        seconds: how long it took.
+    """
+
+    result: Any
+    error: BaseException | None
+    failure: Boundary | None
+    seconds: float
+
+
+class Monitor(WatchedTensorRules):
+    """Watches one call of a program and keeps what it saw in a RefGraph and an operator graph."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__()
+        self.registry = registry
+        self.planner = Planner(self)
+        self.recorder = Recorder(self.plan_for, self.on_enter, None, self.switch_off)
+        self.entry_modes: Any = None
+
+    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """Call `function(*args, **kwargs)` natively and watch it.
+
+        The result, or what it raises, is exactly the native one. Failures of the monitor end up in `Run.failure`.
+        """
+        started = time.perf_counter()
+        failure: Boundary | None = None
+        try:
+            self._inputs(function, args, kwargs)
+        except Boundary as boundary:
+            failure = boundary
+        except Exception as internal:
+            failure = internal_error(internal)
+        if failure is not None:
+            return self._natively(function, args, kwargs, failure, started)
+        result, error = None, None
+        self.switch_on()
+        try:
+            result = self.recorder.run(function, args, kwargs)
+        except BaseException as raised:
+            error = raised
+        finally:
+            self.switch_off()
+        seconds = time.perf_counter() - started
+        found = self.recorder.error
+        if isinstance(found, Boundary):
+            failure = found
+        elif found is not None:
+            failure = internal_error(found)
+        elif error is not None:
+            failure = Boundary("exception", type(error).__name__)
+        return Run(result, error, failure, seconds)
+
+    def _natively(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Boundary, started: float
+    ) -> Run:
+        try:
+            return Run(function(*args, **kwargs), None, failure, time.perf_counter() - started)
+        except BaseException as raised:
+            return Run(None, raised, failure, time.perf_counter() - started)
+
+    def _inputs(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The external state: the callable, which the record holds, and its arguments."""
+        if _torch.function_mode_depth() or _torch.dispatch_mode_depth():
+            raise Boundary("function-mode", "torch function or dispatch mode")
+        root = self.graph.root
+        self.where = lambda: None  # type: ignore[method-assign]
+        try:
+            self.pin(function)
+            for index, arg in enumerate(args):
+                self.follow(root, Key(EdgeKind.ARGUMENT, index), arg)
+            for name, arg in kwargs.items():
+                self.follow(root, Key(EdgeKind.KEYWORD, name), arg)
+            self.call(function, args, kwargs)
+        finally:
+            del self.where
+
+    # -- frames -------------------------------------------------------------------------------------------------------
+
+    def plan_for(self, code: types.CodeType) -> Plan | None:
+        """The plan of a code object; MagPy's own frames are never monitored."""
+        if is_own(code.co_filename):
+            return None
+        plan = self.planner.plan(code)
+        if code is _torch.IS_COMPILING_CODE:
+            self._pretend_compiling(code, plan)
+        return plan
+
+    def _pretend_compiling(self, code: types.CodeType, plan: Plan) -> None:
+        """`torch.compiler.is_compiling()` answers True on the recording thread, for one instruction."""
+        import dis
+
+        def before(inputs: Any, arg: Any) -> Any:
+            was = _torch.COMPILER_GLOBALS[_torch.IS_COMPILING_FLAG]
+            _torch.COMPILER_GLOBALS[_torch.IS_COMPILING_FLAG] = True
+            return was
+
+        def after(state: Any, outputs: Any, arg: Any) -> None:
+            _torch.COMPILER_GLOBALS[_torch.IS_COMPILING_FLAG] = state
+
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "LOAD_GLOBAL" and instruction.argval == _torch.IS_COMPILING_FLAG:
+                plan[instruction.offset // 2] = (before, after, 0, 1, None)
+
+    def on_enter(self, code: types.CodeType, function: types.FunctionType | None, args: tuple[Any, ...], kind: int) -> None:
+        """A monitored frame starts: some observed operation must explain it."""
+        if kind != 0 or function is None or id(function) in self.used:
+            return
+        node = self.find(function)
+        if node is not None:
+            self.use_function(function)
+            return
+        if code in self.nested_codes:
+            return  # made during the run
+        if args:
+            self._explain(code, function, args[0])
+        if id(function) not in self.used:
+            raise self.boundary("unexplained-frame", f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})")
+
+    def _explain(self, code: types.CodeType, function: types.FunctionType, owner: Any) -> None:
+        """C code called a method of `owner`: find the class attribute that holds it."""
+        for cls in (type(owner), owner) if isinstance(owner, type) else (type(owner),):
+            for name in (code.co_name, function.__name__, *SPECIAL_NAMES):
+                if code.co_name == "__del__":
+                    return
+                found = self.lookup(cls, name)
+                if getattr(found, "__func__", found) is function:
+                    if found is not function:
+                        self.bind(found, owner)
+                    self.use_function(function)
+                    return
+
+
+def internal_error(error: BaseException) -> Boundary:
+    """A failure of MagPy's own, as a reason."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+    boundary = Boundary("internal-error", f"{type(error).__name__}: {error}{place}")
+    boundary.__cause__ = error
+    return boundary
+
+
+def locate(where: Any) -> Location | None:
+    """A place in the source from what the rules keep of it: a code object and a line, or minus an instruction - 1."""
+    if where is None or isinstance(where, Location):
+        return where
+    code, number = where
+    line = line_of(code, -number - 1) if number < 0 else number
+    return Location(code.co_filename, line, code.co_qualname)

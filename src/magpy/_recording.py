@@ -1,0 +1,182 @@
+"""From a monitored run to a record: guard, operator graph and mock."""
+
+from __future__ import annotations
+
+import enum
+import time
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from magpy_codegen import GuardWriter, MockWriter, Namespace, Unbuildable, builder, make_function
+from magpy_refgraph import Atom, EdgeKind, Key, Node
+from magpy_runtime import ModeCheck, Record, TensorCheck, guard_helpers, metadata
+
+from ._monitor import Monitor, internal_error, locate
+from ._reasons import Boundary
+from ._state import ByIdentity, is_atom
+
+_ALWAYS_PINNED = (type, types.ModuleType, torch.nn.Module, enum.Enum)
+_TENSOR = Key(EdgeKind.TENSOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What must be known before the run: the modes, since the run may change them."""
+
+    modes: ModeCheck
+
+    @classmethod
+    def now(cls) -> Entry:
+        """The state on entry."""
+        return cls(ModeCheck())
+
+
+def make_record(
+    monitor: Monitor, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, backend: Any, unstable: set[Any]
+) -> Record:
+    """Generate a record from what a monitor saw.
+
+    Args:
+        monitor: after its run.
+        entry: the state before the run.
+        args: positional arguments of the call.
+        kwargs: keyword arguments of the call.
+        result: what the call returned.
+        backend: `(GraphModule, example_inputs) -> callable`.
+        unstable: paths of objects whose identity changed from call to call.
+
+    Raises:
+        Boundary: there can be no record.
+    """
+    started = time.perf_counter()
+    policy = Policy(unstable)
+    namespace = Namespace()
+    namespace.values.update(guard_helpers())
+    namespace.values["modes_match"] = entry.modes
+    guard = GuardWriter(monitor.graph, namespace, policy.pinned, locate)
+    mutated = {effect.node.index for effect in monitor.graph.effects}
+    guard_source = guard.write(len(args), tuple(kwargs), mutated)
+    if monitor.inplace:
+        guard_source = _check_storages(guard, monitor, guard_source)
+    tensors = [node.obj() for node in guard.tensors]
+    known = [node.initial[_TENSOR] for node in guard.tensors]
+    namespace.values["tensors_match"] = TensorCheck(tensors, [each.value for each in known if isinstance(each, Atom)])
+    mock = MockWriter(
+        monitor.graph,
+        namespace,
+        guard,
+        is_plain=is_atom,
+        is_tensor=lambda obj: isinstance(obj, torch.Tensor),
+        builder=builder,
+        locate=locate,
+    )
+    try:
+        mock_source = mock.write(result, monitor.operators.inputs)
+    except Unbuildable as problem:
+        raise Boundary("unbuildable", str(problem)) from problem
+    operators = monitor.operators
+    graph = None
+    count = monitor.operator_count
+    if count:
+        graph = operators.finish(mock.outputs, locate)
+    guard_function = make_function(guard_source, "guard", namespace.values, "guard")
+    mock_function = make_function(mock_source, "mock", namespace.values, "mock")
+    codegen = time.perf_counter() - started
+    started = time.perf_counter()
+    run = None
+    if graph is not None:
+        inputs = [node.obj() for node in operators.inputs]
+        try:
+            run = backend(graph, inputs)
+        except Exception as error:
+            raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
+    return Record(
+        guard=guard_function,
+        mock=mock_function,
+        run=run,
+        guard_source=guard_source,
+        mock_source=mock_source,
+        checks=tuple(check.text for check in guard.checks),
+        check_keys=tuple(policy.unstable_key(check.fact) for check in guard.checks),
+        graph=graph,
+        operators=count,
+        effects=tuple(
+            f"{getattr(effect.function, '__qualname__', effect.function)} on a {effect.node.type.__name__}"
+            for effect in monitor.graph.effects
+        ),
+        timings={"codegen": codegen, "backend": time.perf_counter() - started},
+        namespace=namespace.values,
+    )
+
+
+class Policy:
+    """Which external objects a record holds by identity, and which are found anew at each call."""
+
+    def __init__(self, unstable: set[Any]) -> None:
+        self._unstable = unstable
+        self._known: dict[int, bool] = {}
+
+    def pinned(self, node: Node) -> bool:
+        """Whether a record holds the object of a node by identity."""
+        found = self._known.get(node.index)
+        if found is None:
+            found = self._known[node.index] = self._decide(node)
+        return found
+
+    def _decide(self, node: Node) -> bool:
+        parent, key = node.parent, node.key
+        assert parent is not None and key is not None
+        if isinstance(node.obj(), _ALWAYS_PINNED) or key.kind is EdgeKind.PIN:
+            return True
+        if key.kind in (EdgeKind.ARGUMENT, EdgeKind.KEYWORD) or not self.pinned(parent):
+            return False
+        if parent.mutated and parent.current(key) is not node:
+            return False  # the run itself replaced it
+        return not self._unstable or path_key(node) not in self._unstable
+
+    def unstable_key(self, fact: Any) -> Any:
+        """What to remember when a check of an object's identity fails."""
+        if fact is None or not isinstance(fact.target, Node) or not fact.first:
+            return None
+        return path_key(fact.target) if self.pinned(fact.target) else None
+
+
+def path_key(node: Node) -> Any:
+    """How an object was found, in a form that is the same in every run."""
+    path: list[Any] = []
+    while node.parent is not None and node.key is not None:
+        kind, arg = node.key
+        if kind is EdgeKind.PIN:
+            path.append(id(node.obj()))
+            break
+        if isinstance(arg, ByIdentity):
+            arg = id(arg.obj)
+        path.append((kind.value, arg if type(arg) in (int, str) else repr(arg)))
+        node = node.parent
+    return tuple(path)
+
+
+def _check_storages(guard: GuardWriter, monitor: Monitor, source: str) -> str:
+    """The graph updates tensors in place: whether inputs share memory must be as it was."""
+    nodes = [node for node in monitor.operators.inputs]
+    if len(nodes) < 2:
+        return source
+    groups: dict[int, int] = {}
+    marks = []
+    for node in nodes:
+        tensor = node.obj()
+        storage = tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+        marks.append(groups.setdefault(storage, len(groups)))
+    name = guard.namespace.constant(tuple(marks), "memory")
+    names = ", ".join(guard.name(node) for node in nodes)
+    number = len(guard.checks)
+    guard.add_check("inputs share memory as they did")
+    line = f"    if not storages_match({name}, {names}): return {number}\n"
+    head, _, tail = source.rpartition("    return (")
+    return f"{head}{line}    return ({tail}"
+
+
+__all__ = ["Entry", "internal_error", "make_record", "metadata"]

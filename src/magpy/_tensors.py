@@ -1,0 +1,526 @@
+"""Update rules for tensors: torch's function mode reports each C operator, and the operator graph grows.
+
+The two channels check each other: an operator that no mode event reported leaves a tensor without a node, and a tensor
+without a node ends the region; it is never taken for a constant.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from typing import Any, Final
+
+import torch
+
+from magpy_annotations import Annotation, OpKind, Read
+from magpy_codegen import OperatorGraph
+from magpy_refgraph import Atom, EdgeKind, Key, Node
+from magpy_runtime import metadata
+from magpy_runtime.capture import NULL
+
+from . import _torch
+from ._attributes import Pending
+from ._calls import describe
+from ._operations import OperationRules
+from ._reasons import Boundary
+from ._state import ATOMS, is_atom
+
+ATOMS.update(_torch.ATOM_TYPES)
+_TENSOR: Final = Key(EdgeKind.TENSOR)
+_MASKS: Final = (torch.bool, torch.uint8)
+
+
+class TensorRules(OperationRules):
+    """Rules for torch: the function mode, the calls that it does not report, modes of torch."""
+
+    tensor_types = (torch.Tensor,)
+    tensor_classes = frozenset(_torch.PLAIN_TENSORS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = OperatorGraph()
+        self.mode = _Mode(self)
+        self.mode_on = False
+        self.globals_seen = {}
+        self.operator_count = 0
+        self.inplace = False
+        specials: dict[Any, Any] = {query: self.query for query in _torch.MODE_QUERIES}
+        specials.update(
+            {
+                isinstance: self.instance_check,
+                issubclass: self.subclass_check,
+                getattr: self.builtin_getattr,
+                hasattr: self.builtin_getattr,
+                setattr: self.builtin_setattr,
+                delattr: self.builtin_setattr,
+                object.__setattr__: self.object_setattr,
+                object.__delattr__: self.object_setattr,
+                object.__getattribute__: self.object_getattribute,
+                types.ModuleType.__getattribute__: self.object_getattribute,
+                type.__setattr__: self.object_setattr,
+                type: self.type_call,
+                super: self.nothing,
+                object.__new__: self.nothing,
+                object.__init__: self.nothing,
+                type.__call__: lambda args, keywords: self.call_class(args[0], args[1:], keywords),
+                vars: self.builtin_vars,
+                globals: lambda args, keywords: self.pin(self.recorder.globals()) and None,
+                __build_class__: self.build_class,
+                _torch.FUNCTION_APPLY: self.function_apply,
+                _torch.LEGACY_VARIABLE: self.variable,
+                warnings.warn: self.warn,
+            }
+        )
+        self.specials = {id(function): rule for function, rule in specials.items()}
+        self.held = list(specials)
+
+    # -- the function mode --------------------------------------------------------------------------------------------
+
+    def switch_on(self) -> None:
+        """Let torch report its operators on this thread."""
+        _torch.push_mode(self.mode)
+        self.mode_on = True
+
+    def switch_off(self) -> None:
+        """Stop the reports."""
+        if self.mode_on:
+            self.mode_on = False
+            _torch.pop_mode()
+
+    def query(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A call that asks for function modes gets the answer that it would get without ours."""
+        if not self.mode_on:
+            return None
+        self.switch_off()
+        return self.query_done
+
+    def query_done(self, outputs: tuple[Any, ...] | None) -> None:
+        """The answer was given."""
+        self.switch_on()
+
+    def operator(self, function: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One torch function was called: runs it by `run`, and adds it to the graph."""
+        op = self.registry.operator(function)
+        if op is None:
+            raise self.boundary("unannotated-call", describe(function))
+        kind = op.kind
+        if kind is OpKind.METADATA:
+            return self.metadata(function, run, args, kwargs)
+        if kind is OpKind.SETTER:
+            return self.setter(function, run, args)
+        if kind is OpKind.VALUE:
+            raise self.boundary("tensor-value", f"by {describe(function)}")
+        if kind is OpKind.DYNAMIC_SHAPE:
+            raise self.boundary("dynamic-shape", describe(function))
+        if kind is OpKind.IMPURE:
+            raise self.boundary("tensor-attribute", describe(function))
+        if kind is OpKind.STATE:
+            raise self.boundary("impure-call", describe(function))
+        name = getattr(function, "__name__", "")
+        if name in ("__getitem__", "__setitem__", "index_put", "index_put_"):
+            self.check_mask(args[1])
+        fx_args = tuple([self.argument(arg) for arg in args])
+        fx_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
+        where = self.user_where()
+        out = run(*args, **kwargs)
+        node = self.operators.call(function, fx_args, fx_kwargs, where)
+        self.operator_count += 1
+        self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
+        if out is not None:
+            self.result(out, node, function)
+        return out
+
+    def user_where(self) -> Any:
+        """The innermost user frame's code and line."""
+        pending = self.recorder.pending()
+        for code, index in reversed(pending):
+            if self.is_user(code):
+                return (code, -index - 1)
+        return (pending[-1][0], -pending[-1][1] - 1) if pending else None
+
+    def is_user(self, code: types.CodeType) -> bool:
+        """Whether a code object is the user's."""
+        from ._state import is_library
+
+        try:
+            return self.user_codes[code]
+        except KeyError:
+            found = self.user_codes[code] = not is_library(code.co_filename)
+            return found
+
+    user_codes: dict[types.CodeType, bool] = {}
+
+    def python_function(self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """C code reported a function written in Python: what is inside it is reported instead."""
+        self.switch_on()
+        self.recorder.unpause()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.recorder.pause()
+            self.switch_off()
+
+    def metadata(self, function: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What is fixed by a tensor's metadata is a constant once the metadata is guarded."""
+        for arg in (*args, *kwargs.values()):
+            self.touch(arg)
+        out = run(*args, **kwargs)
+        if not self.is_constant(out):
+            if isinstance(out, torch.Tensor) and self.find(out) is not None:
+                return out
+            raise self.boundary("tensor-attribute", describe(function))
+        return out
+
+    def is_constant(self, out: Any) -> bool:
+        """Whether an output is a plain value all through."""
+        if is_atom(out):
+            return True
+        return type(out) in (tuple, torch.Size, list) and all(map(self.is_constant, out))
+
+    def touch(self, arg: Any) -> None:
+        """An argument's metadata was read."""
+        if isinstance(arg, torch.Tensor):
+            node = self.find(arg)
+            if node is None:
+                raise self.boundary("unknown-tensor", "as an argument")
+            self.metadata_fact(node, arg)
+        elif not is_atom(arg):
+            self.read(arg, Read.ITEMS)
+
+    def metadata_fact(self, node: Node, tensor: torch.Tensor) -> None:
+        """The metadata of an external tensor is a fact."""
+        if node.external and _TENSOR not in node.initial:
+            if type(tensor) not in self.tensor_classes:
+                raise self.boundary("tensor-subclass", type(tensor).__qualname__)
+            self.graph.read(node, _TENSOR, Atom(metadata(tensor)), self.where())
+
+    def setter(self, function: Any, run: Any, args: tuple[Any, ...]) -> None:
+        """A tensor attribute is set. `requires_grad` is an operator; others are not."""
+        name = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name != "requires_grad":
+            raise self.boundary("tensor-attribute", f"setting .{name}")
+        tensor, value = args
+        node = self.find(tensor)
+        if node is None:
+            raise self.boundary("unknown-tensor", "as an argument")
+        fx_args = (self.argument(tensor), value)
+        run(tensor, value)
+        self.operators.call(function, fx_args, {}, self.user_where())
+
+    def check_mask(self, index: Any) -> None:
+        """Indexing by a mask gives a shape that depends on values; by a tensor scalar it may read one."""
+        for part in index if isinstance(index, (tuple, list)) else (index,):
+            if isinstance(part, torch.Tensor):
+                if part.dtype in _MASKS:
+                    raise self.boundary("dynamic-shape", "indexing by a mask")
+            elif isinstance(part, slice):
+                for bound in (part.start, part.stop, part.step):
+                    if isinstance(bound, torch.Tensor):
+                        raise self.boundary("tensor-value", "a tensor as a slice's bound")
+            elif isinstance(part, (list, tuple)):
+                self.check_mask(part)
+
+    def argument(self, arg: Any) -> Any:
+        """An operator's argument for the graph."""
+        kind = type(arg)
+        if kind in self.quiet or kind in _torch.ATOM_TYPES:
+            return arg
+        if isinstance(arg, torch.Tensor):
+            node = self.find(arg)
+            if node is None:
+                raise self.boundary("unknown-tensor", "as an argument of an operator")
+            if node.tag is None:
+                if not node.external:
+                    raise self.boundary("unknown-tensor", "as an argument of an operator")
+                self.metadata_fact(node, arg)
+                return self.operators.input(node, arg)
+            return node.tag
+        if kind is slice:
+            return slice(self.argument(arg.start), self.argument(arg.stop), self.argument(arg.step))
+        if isinstance(arg, (list, tuple)):
+            node = self.find(arg)
+            if node is not None and node.external:
+                self.read_items(node, arg)
+            parts = [self.argument(part) for part in arg]
+            return parts if isinstance(arg, list) else tuple(parts)
+        if isinstance(arg, dict):
+            node = self.find(arg)
+            if node is not None and node.external:
+                self.read_items(node, arg)
+            return {key: self.argument(value) for key, value in arg.items()}
+        if isinstance(arg, (int, float, complex, str, bool)):
+            return {int: int, float: float, str: str}.get(kind.__base__, lambda value: value)(arg)
+        if is_atom(arg):
+            return arg
+        if isinstance(arg, range):
+            return list(arg)
+        raise self.boundary("opaque-object", f"a {kind.__qualname__} as an argument of an operator")
+
+    def result(self, out: Any, node: Any, function: Any) -> None:
+        """Bind an operator's tensors to its node."""
+        if isinstance(out, torch.Tensor):
+            found = self.find(out)
+            if found is None:
+                if type(out) not in self.tensor_classes:
+                    raise self.boundary("tensor-subclass", type(out).__qualname__)
+                self.graph.add(out, weak=True).tag = node
+            elif found.tag is None:
+                self.argument(out)
+        elif isinstance(out, (tuple, list)):
+            for index, part in enumerate(out):
+                if part is not None:
+                    self.result(part, self.operators.element(node, index), function)
+        elif not is_atom(out):
+            raise self.boundary("unannotated-call", f"{describe(function)} gave a {type(out).__qualname__}")
+        else:
+            raise self.boundary("tensor-value", f"by {describe(function)}")
+
+    # -- calls that the mode does not report ----------------------------------------------------------------------------
+
+    def operator_call(self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A torch function is called from bytecode: the mode reports operators; modes of torch are handled here."""
+        op = annotation.as_op_node
+        assert op is not None
+        if op.kind is not OpKind.STATE:
+            return None
+        name = getattr(function, "__name__", "")
+        if name.startswith(("is_", "get_", "_is_", "_get_", "has_", "_has_", "_len_")) or name in _READS:
+            return None
+        fx_args = tuple(self.argument(arg) for arg in args)
+        fx_kwargs = {key: self.argument(value) for key, value in keywords.items()}
+        if name not in _MODE_SETTERS:
+            raise self.boundary("impure-call", describe(function))
+
+        def done(outputs: tuple[Any, ...] | None) -> None:
+            if outputs is not None:
+                self.operators.call(function, fx_args, fx_kwargs, self.user_where())
+                self.graph.tick()
+
+        return done
+
+    def function_apply(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`autograd.Function.apply`: its forward is inlined where no gradient is at stake."""
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+            raise self.boundary("autograd-function", args[0].__qualname__ if isinstance(args[0], type) else "")
+        for arg in args[1:]:
+            self.touch(arg)
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if outputs is None:
+                return
+            out = outputs[-1]
+            for part in out if isinstance(out, tuple) else (out,):
+                if isinstance(part, torch.Tensor) and self.find(part) is None:
+                    raise self.boundary("autograd-function", "an output that its forward did not make")
+
+        return made
+
+    def variable(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`torch.autograd.Variable(tensor)`: another tensor on the same memory, without history."""
+        data = args[0] if args else keywords.get("data")
+        wants = args[1] if len(args) > 1 else keywords.get("requires_grad", False)
+        if not isinstance(data, torch.Tensor):
+            raise self.boundary("unannotated-call", "torch.autograd.Variable of something else than a tensor")
+        source = self.argument(data)
+        where = self.user_where()
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if not outputs or not isinstance(outputs[-1], torch.Tensor) or self.find(outputs[-1]) is not None:
+                return
+            out = outputs[-1]
+            node = self.operators.call(torch.Tensor.detach, (source,), {}, where)
+            if wants:
+                node = self.operators.call(torch.Tensor.requires_grad_, (node, True), {}, where)
+            self.result(out, node, torch.Tensor.detach)
+
+        return made
+
+    # -- special cases among builtins: most belong in the catalogue; only these need code ---------------------------------
+
+    def nothing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """A call that reads nothing of what it gets."""
+
+    def instance_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`isinstance(obj, classes)`."""
+        obj, classes = args
+        tp = type(obj)
+        if tp not in self.quiet:
+            self.mro(tp)
+            self.lookup(tp, "__class__")
+        self.class_check(classes, "__instancecheck__")
+
+    def subclass_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`issubclass(cls, classes)`."""
+        if isinstance(args[0], type):
+            self.mro(args[0])
+        self.class_check(args[1], "__subclasscheck__")
+
+    def class_check(self, classes: Any, name: str) -> None:
+        """A class or a tuple of classes is asked for its instances."""
+        if isinstance(classes, tuple):
+            node = self.find(classes)
+            if node is not None and node.external:
+                self.read_items(node, classes)
+            for each in classes:
+                self.class_check(each, name)
+        elif type(classes) is not type:
+            found = self.lookup(type(classes), name)
+            if type(found) is types.FunctionType:
+                self.use_function(found)
+
+    def builtin_getattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`getattr` and `hasattr`."""
+        if type(args[1]) is str:
+            self.attribute(args[0], args[1])
+
+    def builtin_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
+        """`setattr` and `delattr`."""
+        if type(args[1]) is not str:
+            return None
+        return self.set_attribute(args[0], args[1], args[2] if len(args) > 2 else NULL)
+
+    def object_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
+        """`object.__setattr__`, `type.__setattr__` and their deletions, called by name."""
+        value = args[2] if len(args) > 2 else NULL
+        if isinstance(args[0], type):
+            return self.set_class_attribute(args[0], args[1], value)
+        return self.generic_store(args[0], args[1], value)
+
+    def object_getattribute(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`object.__getattribute__`, called by name."""
+        self.generic_attribute(args[0], args[1])
+
+    def type_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`type(obj)`, or a class is made."""
+        return None if len(args) == 1 else self.build_class(args, keywords)
+
+    def build_class(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A class is made during the run."""
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if outputs and isinstance(outputs[-1], type) and self.find(outputs[-1]) is None:
+                self.graph.add(outputs[-1])
+
+        return made
+
+    def builtin_vars(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`vars(obj)`: the attribute dictionary itself."""
+        if args:
+            self.attribute(args[0], "__dict__")
+
+    def warn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending:
+        """`warnings.warn`: an effect on the registry of the module that is blamed."""
+        named = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | keywords
+        message, category = named.get("message"), named.get("category") or UserWarning
+        if isinstance(message, Warning) or type(message) is not str or named.get("skip_file_prefixes"):
+            raise self.boundary("impure-call", "warnings.warn of a warning object")
+        level = max(int(named.get("stacklevel", 1)), 1)
+        if level > self.recorder.depth():
+            raise self.boundary("impure-call", "warnings.warn that blames the caller of the compiled function")
+        code = self.recorder.code()
+        frame: types.FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        for _ in range(level - 1):
+            frame = None if frame is None else frame.f_back
+        if frame is None:
+            raise self.boundary("impure-call", "warnings.warn without a frame to blame")
+        place = (frame.f_globals, message, category, frame.f_code.co_filename, frame.f_lineno)
+        return Pending(self.pin(_WARNINGS), replay_warning, place)
+
+    def is_compiling_flag(self, namespace: dict[str, Any], name: str) -> bool:
+        """Whether this is torch's flag that a compiler is at work."""
+        return name == _torch.IS_COMPILING_FLAG and namespace is _torch.COMPILER_GLOBALS
+
+
+class _Raised(BaseException):
+    """What a torch function raised, told apart from what the rules raise."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Mode(_torch.TorchFunctionMode):
+    """Reports each torch function that is called on this thread to the rules."""
+
+    def __init__(self, rules: Any) -> None:
+        self.rules = rules
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rules = self.rules
+        kwargs = kwargs or {}
+        recorder = rules.recorder
+        if rules.failed or not recorder.active:
+            return func(*args, **kwargs)
+        recorder.pause()
+        mode_on, rules.mode_on = rules.mode_on, False
+        try:
+            return rules.watch(func, args, kwargs)
+        finally:
+            rules.mode_on = mode_on
+            recorder.unpause()
+
+
+class WatchedTensorRules(TensorRules):
+    """Keeps failures of the rules away from the program while torch calls into the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = False
+
+    def watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one torch function under the rules. What the function itself raises is the program's."""
+        done: list[Any] = []
+
+        def once(*a: Any, **k: Any) -> Any:
+            try:
+                done.append(func(*a, **k))
+            except BaseException as error:
+                raise _Raised(error) from None
+            return done[0]
+
+        if type(func) is types.FunctionType:
+            return self.python_function(func, args, kwargs)
+        try:
+            return self.operator(func, once, args, kwargs)
+        except _Raised as raised:
+            self.failed = True
+            self.recorder.fail(self.boundary("exception", f"{type(raised.error).__name__} in {describe(func)}"))
+            raise raised.error.with_traceback(raised.error.__traceback__) from raised.error.__cause__
+        except BaseException as error:
+            self.failed = True
+            self.recorder.fail(error if isinstance(error, Exception) else Boundary("internal-error", repr(error)))
+            return done[0] if done else func(*args, **kwargs)
+
+
+_READS: Final = frozenset({"is_grad_enabled", "autocast_decrement_nesting_", "current_device"})
+_MODE_SETTERS: Final = frozenset(
+    {
+        "_set_grad_enabled", "set_autocast_enabled", "set_autocast_dtype", "set_autocast_cache_enabled",
+        "set_autocast_cpu_enabled", "set_autocast_cpu_dtype", "set_autocast_gpu_dtype", "autocast_increment_nesting",
+        "autocast_decrement_nesting", "clear_autocast_cache",
+    }
+)  # fmt: skip
+
+
+class _Registry:
+    """Stands for the state of the warnings module in the RefGraph."""
+
+
+_WARNINGS: Final = _Registry()
+
+
+def replay_warning(
+    registry: object, namespace: dict[str, Any], message: str, category: type[Warning], filename: str, line: int
+) -> None:
+    """Warn as the monitored run did; the primitive operation of `warnings.warn`."""
+    warnings.warn_explicit(
+        message,
+        category,
+        filename,
+        line,
+        module=namespace.get("__name__") or "<unknown>",
+        registry=namespace.setdefault("__warningregistry__", {}),
+    )

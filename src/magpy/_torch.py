@@ -1,0 +1,59 @@
+"""Every private name of torch that the meta-package uses, in one place.
+
+Checked against torch 2.11 to 2.14; `tests/test_torch_names.py` looks each one up.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+import torch._C
+import torch.compiler
+from torch.overrides import TorchFunctionMode
+
+push_mode: Final = torch._C._push_on_torch_function_stack
+pop_mode: Final = torch._C._pop_torch_function_stack
+function_mode_depth: Final = torch._C._len_torch_function_stack
+dispatch_mode_depth: Final = torch._C._len_torch_dispatch_stack
+functorch_depth: Final = torch._C._functorch.maybe_current_level
+
+MODE_QUERIES: Final[tuple[Any, ...]] = tuple(
+    getattr(torch._C, name)
+    for name in (
+        "_has_torch_function",
+        "_has_torch_function_unary",
+        "_has_torch_function_variadic",
+        "_len_torch_function_stack",
+        "_is_torch_function_enabled",
+        "_is_torch_function_all_disabled",
+    )
+    if hasattr(torch._C, name)
+)
+"""C functions whose answer would show that a function mode is active."""
+
+IS_COMPILING_CODE: Final = torch.compiler.is_compiling.__code__
+IS_COMPILING_FLAG: Final = "_is_compiling_flag"
+COMPILER_GLOBALS: Final = torch.compiler.is_compiling.__globals__
+
+ATOM_TYPES: Final[tuple[type, ...]] = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+PLAIN_TENSORS: Final[tuple[type, ...]] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+FUNCTION_APPLY: Final = torch._C._FunctionBase.__dict__.get("apply")
+LEGACY_VARIABLE: Final = getattr(torch._C, "_LegacyVariableBase", None)
+
+__all__ = [
+    "ATOM_TYPES",
+    "COMPILER_GLOBALS",
+    "FUNCTION_APPLY",
+    "IS_COMPILING_CODE",
+    "IS_COMPILING_FLAG",
+    "LEGACY_VARIABLE",
+    "MODE_QUERIES",
+    "PLAIN_TENSORS",
+    "TorchFunctionMode",
+    "dispatch_mode_depth",
+    "function_mode_depth",
+    "functorch_depth",
+    "pop_mode",
+    "push_mode",
+]
