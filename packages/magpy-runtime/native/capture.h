@@ -49,6 +49,7 @@ typedef struct {
 typedef struct {
     PyCodeObject *code; /* owned, so that its address stays its own */
     bool monitored;     /* false: no events in its frames */
+    bool watched;       /* its instruction events are switched on (sys.monitoring) */
     int length;         /* code units */
     int args;           /* local values that are arguments */
     uint32_t *slots;    /* [length] */
@@ -71,7 +72,9 @@ typedef struct {
     const PlanItem *pending;    /* borrowed; the instruction whose `after` is due, or NULL */
     PyObject *state;            /* owned or NULL; what its `before` returned */
     int index;                  /* the current instruction */
-#if !MP_USES_MONITORING
+#if MP_USES_MONITORING
+    int announced;                  /* the instruction that an EXTENDED_ARG event already stood for, or -1 */
+#else
     PyFrameObject *frame_object;    /* owned */
     bool hid_lines;                 /* f_trace_lines was on, and is again when the frame is left */
     bool had_opcodes;               /* f_trace_opcodes as it was, given back when the frame is left */
@@ -98,11 +101,7 @@ typedef struct Recorder {
     unsigned long long events;
     unsigned long long reported;
     unsigned long long entered;
-#if MP_USES_MONITORING
-    int tool;                   /* sys.monitoring's tool id, -1: none */
-    Frame *last_frame;          /* where the last EXTENDED_ARG event came from */
-    int last_prefix;            /* the instruction that it belongs to, -1: none */
-#else
+#if !MP_USES_MONITORING
     Py_tracefunc outer_trace;   /* the trace function found on entry; its object stays in the thread state */
     PyObject *delegating;       /* owned or NULL: a list of weak references to generators, see hooks_trace.c */
 #endif
@@ -118,7 +117,11 @@ extern PyTypeObject mp_NullType;
 extern PyMethodDef mp_probe_methods[];
 
 /* plan.c */
+Plan *mp_plan_known(Recorder *recorder, PyCodeObject *code);
 Plan *mp_plan_find(Recorder *recorder, PyCodeObject *code);
+#if MP_USES_MONITORING
+int mp_plans_prepare(void);
+#endif
 int mp_plans_traverse(PlanTable *table, visitproc visit, void *arg);
 void mp_plans_clear(PlanTable *table);
 

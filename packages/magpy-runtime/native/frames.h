@@ -26,6 +26,10 @@
 #endif
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
+#if PY_VERSION_HEX >= 0x030C0000
+#  include <internal/pycore_instruments.h>
+#  include <internal/pycore_interp.h>
+#endif
 #include <opcode.h>
 #if defined(__GNUC__)
 #  pragma GCC diagnostic pop

@@ -117,13 +117,27 @@ add_item(Plan *plan, int unit, PyObject *element)
 }
 
 #if MP_USES_MONITORING
+/* magpy_runtime._stackdepth.stack_depths (owned), once a recorder ran. */
+static PyObject *stack_depths_function = NULL;
+
+/* Finds stack_depths before the program runs: importing it later would ask the program's frame for `__import__`.
+ * Returns -1 with an exception set. */
+int
+mp_plans_prepare(void)
+{
+    if (stack_depths_function == NULL) {
+        PyObject *module = PyImport_ImportModule("magpy_runtime._stackdepth");
+        stack_depths_function = module != NULL ? PyObject_GetAttrString(module, "stack_depths") : NULL;
+        Py_XDECREF(module);
+    }
+    return stack_depths_function == NULL ? -1 : 0;
+}
+
 /* Asks magpy_runtime._stackdepth for the depths before each unit. Returns -1 with an exception set. */
 static int
 compute_depths(Plan *plan)
 {
-    PyObject *module = PyImport_ImportModule("magpy_runtime._stackdepth");
-    PyObject *depths = module == NULL ? NULL : PyObject_CallMethod(module, "stack_depths", "O", plan->code);
-    Py_XDECREF(module);
+    PyObject *depths = PyObject_CallOneArg(stack_depths_function, (PyObject *)plan->code);
     if (depths == NULL) {
         return -1;
     }
@@ -276,19 +290,26 @@ plan_new(Recorder *recorder, PyCodeObject *code)
     return plan;
 }
 
+/* The plan of a code object (borrowed) if it was asked for already; belongs to the table. NULL without an
+ * exception. */
+Plan *
+mp_plan_known(Recorder *recorder, PyCodeObject *code)
+{
+    PlanTable *table = &recorder->plans;
+    return table->capacity != 0 ? *table_slot(table, code) : NULL;
+}
+
 /* The plan of a code object (borrowed), asked for the first time it is seen. The result belongs to the table;
  * NULL with an exception set. Runs plan_for. */
 Plan *
 mp_plan_find(Recorder *recorder, PyCodeObject *code)
 {
     PlanTable *table = &recorder->plans;
-    if (table->capacity != 0) {
-        Plan *known = *table_slot(table, code);
-        if (known != NULL) {
-            return known;
-        }
+    Plan *plan = mp_plan_known(recorder, code);
+    if (plan != NULL) {
+        return plan;
     }
-    Plan *plan = plan_new(recorder, code);
+    plan = plan_new(recorder, code);
     if (plan == NULL) {
         return NULL;
     }
@@ -298,7 +319,7 @@ mp_plan_find(Recorder *recorder, PyCodeObject *code)
     }
     *table_slot(table, code) = plan;
     table->used++;
-    if (plan->monitored && mp_hooks_new_plan(recorder, plan) < 0) {
+    if (plan->monitored && recorder->status == RECORDER_RUNNING && mp_hooks_new_plan(recorder, plan) < 0) {
         return NULL;
     }
     return plan;

@@ -94,9 +94,12 @@ type_version(PyObject *Py_UNUSED(module), PyObject *object)
         return NULL;
     }
     PyTypeObject *type = (PyTypeObject *)object;
+#if PY_VERSION_HEX < 0x030D0000
+    /* Until 3.12 a flag says whether the tag holds; from 3.13 on a tag that does not is 0. */
     if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
         return PyLong_FromLong(0);
     }
+#endif
     return PyLong_FromUnsignedLong(type->tp_version_tag);
 }
 

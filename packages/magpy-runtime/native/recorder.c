@@ -21,10 +21,6 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->on_enter = on_enter == Py_None ? NULL : Py_NewRef(on_enter);
     self->on_exit = on_exit == Py_None ? NULL : Py_NewRef(on_exit);
     self->on_stop = on_stop == Py_None ? NULL : Py_NewRef(on_stop);
-#if MP_USES_MONITORING
-    self->tool = -1;
-    self->last_prefix = -1;
-#endif
     return (PyObject *)self;
 }
 

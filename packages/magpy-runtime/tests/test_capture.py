@@ -226,6 +226,25 @@ def test_enter_and_exit_of_generators():
     assert [entry[2] for entry in log if len(entry) == 3] == [resumes[0], resumes[1], yields[1], yields[2]]
 
 
+def test_throw_into_a_generator_that_was_not_started():
+    def gen():
+        yield 1
+
+    def f():
+        gen().throw(KeyError)
+
+    log = []
+    recorder = Recorder(
+        every_unit(gen, (None, None, 0, 0, None)),
+        lambda code, function, args, kind: log.append((args, kind, recorder.offset())),
+        lambda code, value, kind: log.append((value, kind)),
+    )
+    with pytest.raises(KeyError):
+        recorder.run(f)
+    assert recorder.error is None
+    assert log == [((), 2, units(gen.__code__, "RETURN_GENERATOR")[0]), (NULL, 2)]
+
+
 def test_sent_value_is_seen_at_resume():
     def gen():
         return (yield 1)

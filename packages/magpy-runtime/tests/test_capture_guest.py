@@ -603,10 +603,178 @@ rounds(int(sys.argv[2]))
 print(rss() - start)
 """
     for mode in ("plain", "error", "stop"):
-        out = subprocess.run([sys.executable, "-c", script, mode, "3000"], capture_output=True, text=True)
+        out = subprocess.run([sys.executable, "-c", script, mode, "4000"], capture_output=True, text=True)
         assert out.returncode == 0, out.stderr
-        # The payload of each round alone would be 768 kB; the allocator's own unrest is about 200 kB.
-        assert int(out.stdout) < 500_000, (mode, out.stdout)
+        # The payload of each round alone would be 1 MB; the allocator's own unrest is 200 to 500 kB.
+        assert int(out.stdout) < 700_000, (mode, out.stdout)
+
+
+def test_trace_function_after_a_capture():
+    """Tracing that goes on after a capture misses nothing (CPython 3.12 needs help there)."""
+
+    def twice(run):
+        return traced(lambda: [run(), program(), run(), program()])
+
+    native = twice(program)
+    assert twice(lambda: Recorder(everything).run(program)) == native
+    Recorder(everything).run(program)
+    assert twice(program) == native
+
+
+needs_monitoring = pytest.mark.skipif(LEGACY, reason="sys.monitoring is new in 3.12")
+TOOL_EVENTS = (
+    "PY_START",
+    "PY_RETURN",
+    "PY_YIELD",
+    "LINE",
+    "INSTRUCTION",
+    "CALL",
+    "BRANCH",
+    "JUMP",
+    "RAISE",
+    "PY_UNWIND",
+)
+
+
+def monitored(run, tool=2, local=False, disable=False, without=None):
+    """What another monitoring tool sees of the program's frames while `run` is called."""
+    monitoring = sys.monitoring
+    events = []
+
+    def listener(name):
+        def heard(code, *rest):
+            if code in CODES:
+                events.append((name, code.co_name, *(r for r in rest if isinstance(r, int))))
+                return monitoring.DISABLE if disable and name in ("LINE", "INSTRUCTION", "PY_START") else None
+
+        return heard
+
+    monitoring.use_tool_id(tool, "other")
+    every = 0
+    for name in TOOL_EVENTS:
+        if name == without:
+            continue
+        bit = getattr(monitoring.events, name)
+        monitoring.register_callback(tool, bit, listener(name))
+        every |= bit if not local or name not in ("RAISE", "PY_UNWIND") else 0
+    if local:
+        for code in CODES:
+            monitoring.set_local_events(tool, code, every)
+    else:
+        monitoring.set_events(tool, every)
+    monitoring.restart_events()  # what an earlier call disabled
+    try:
+        result = run()
+        assert monitoring.get_tool(tool) == "other"
+    finally:
+        monitoring.set_events(tool, 0)
+        for code in CODES:
+            monitoring.set_local_events(tool, code, 0)
+        for name in TOOL_EVENTS:
+            monitoring.register_callback(tool, getattr(monitoring.events, name), None)
+        monitoring.free_tool_id(tool)
+    return result, events
+
+
+@needs_monitoring
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("tool", [0, 5])
+def test_monitoring_tool_keeps_its_events(tool, local):
+    def thrice(run):
+        return monitored(lambda: [program(), run(), program()], tool, local)
+
+    native = thrice(program)
+    recorder = Recorder(everything)
+    assert thrice(lambda: recorder.run(program)) == native
+    assert recorder.error is None and recorder.counts()["reported"] > 50
+
+
+@needs_monitoring
+@pytest.mark.parametrize("without", ["LINE", "INSTRUCTION"])  # CPython 3.12 mixes them up when both are disabled
+def test_monitoring_tool_that_disables_its_events(without):
+    native = monitored(lambda: [program(), program()], disable=True, without=without)
+    run = Recorder(everything).run
+    result, events = monitored(lambda: [run(program), program()], disable=True, without=without)
+    assert result == native[0]
+    # Restarting what CPython lost may repeat an event that was disabled; none is missed.
+    assert set(native[1]) <= set(events)
+
+
+@needs_monitoring
+def test_tool_id_is_given_back():
+    monitoring = sys.monitoring
+    users = [monitoring.get_tool(i) for i in range(6)]
+
+    def f():
+        return [monitoring.get_tool(i) for i in range(6)]
+
+    recorder = Recorder(everything)
+    assert [name for name in recorder.run(f) if name not in users] == ["magpy"]
+    assert [monitoring.get_tool(i) for i in range(6)] == users
+
+    recorder = Recorder(everything, lambda *args: recorder.stop())
+    assert recorder.run(f) == users
+    for tool in (i for i in range(6) if users[i] is None):
+        monitoring.use_tool_id(tool, "check")
+        left = monitoring.get_events(tool), monitoring.get_local_events(tool, f.__code__)
+        monitoring.free_tool_id(tool)
+        assert left == (0, 0)
+
+
+@needs_monitoring
+def test_no_tool_id_is_free():
+    monitoring = sys.monitoring
+    mine = [i for i in range(6) if monitoring.get_tool(i) is None]
+    for i in mine:
+        monitoring.use_tool_id(i, "other")
+    try:
+        recorder = Recorder(everything)
+        with pytest.raises(RuntimeError, match="tool ids"):
+            recorder.run(add, (1, 2))
+    finally:
+        for i in mine:
+            monitoring.free_tool_id(i)
+    assert Recorder(everything).run(add, (1, 2)) == 3
+
+
+@needs_monitoring
+def test_a_monitoring_callback_cannot_start_a_capture():
+    monitoring = sys.monitoring
+    seen = []
+
+    def on_start(code, offset):
+        if code is add.__code__:
+            with pytest.raises(RuntimeError, match="cannot start"):
+                Recorder(everything).run(add, (1, 2))
+            seen.append(code)
+
+    monitoring.use_tool_id(2, "other")
+    monitoring.register_callback(2, monitoring.events.PY_START, on_start)
+    monitoring.set_events(2, monitoring.events.PY_START)
+    try:
+        assert add(1, 2) == 3
+    finally:
+        monitoring.set_events(2, 0)
+        monitoring.register_callback(2, monitoring.events.PY_START, None)
+        monitoring.free_tool_id(2)
+    assert seen
+
+
+def test_bytecode_looks_the_same_meanwhile():
+    import dis
+
+    def f():
+        return add.__code__.co_code, [i.opname for i in dis.get_instructions(add)]
+
+    native = f()
+    recorder = Recorder(everything)
+
+    def g():
+        add(1, 2)
+        return f()
+
+    assert recorder.run(g) == native == f()
+    assert recorder.error is None
 
 
 def test_speed_afterwards():
