@@ -29,7 +29,7 @@ class Program:
         calls: Fresh arguments; the first entry is used for two calls, each further one for one.
         served: `record` (one record answers all calls but the first), `native` (none is answered by a record) or `any`.
         reason: A slug that `magpy.info` must give where calls are native.
-        misses: How many of the later calls are expected to need a record of their own.
+        misses: How many of the later calls may need a record of their own.
         observe: Gives further state to compare after each call (lists that were appended to, globals, ...).
         between: Called between the calls, with the number of the call to come (a change of the world).
         grad: Run with gradients: the sum of all floating outputs is propagated back after each call, parameters compared.
