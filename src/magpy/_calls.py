@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ _ITERATORS: Final = tuple(
         reversed([]), reversed({}), enumerate([]), zip(), map(len, ()), filter(None, ()), (None for _ in ()),
     )
 )  # fmt: skip
+_EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _NOTHING: Final = (Read.NONE, Read.TYPE)
 _Bound = tuple[tuple[int | str, Input], ...]
 
@@ -36,6 +38,7 @@ class CallRules(AttributeRules):
         self.nested_codes: set[types.CodeType] = set()
         self.specials: dict[int, Callable[[tuple[Any, ...], dict[str, Any]], Any]] = {}
         self.reading: set[int] = set()
+        self.asking: set[tuple[int, str]] = set()
 
     # -- what is called -----------------------------------------------------------------------------------------------
 
@@ -76,6 +79,14 @@ class CallRules(AttributeRules):
                 continue
             if isinstance(function, type):
                 return self.call_class(function, args, keywords)
+            if issubclass(kind, weakref.ref) and not args:
+                referent = weakref.ref.__call__(function)
+                node = self.find(function)
+                if node is not None and node.external:
+                    self.follow(node, Key(EdgeKind.REFERENT), NULL if referent is None else referent)
+                elif referent is not None and self.find(referent) is None:
+                    raise self.boundary("opaque-object", "a weak reference that was made during the call")
+                return None
             target = getattr(kind, "__magpy_target__", None)
             if target is not None:  # a compiled object called while another records is inlined
                 function = target(function)
@@ -94,6 +105,8 @@ class CallRules(AttributeRules):
         special = self.specials.get(id(function))
         if special is not None:
             return special(args, keywords)
+        if type(function) in self.dispatchers:
+            return None  # C code around a Python implementation, which is monitored
         annotation = self.registry.lookup(function)
         if annotation is None:
             raise self.boundary("unannotated-call", describe(function))
@@ -330,6 +343,8 @@ class CallRules(AttributeRules):
             raise self.boundary("array-contents", f"a {tp.__qualname__}")
         raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
 
+    dispatchers: frozenset[type] = frozenset()
+
     transparent: frozenset[type] = frozenset(
         {types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType, types.CellType, property}
     )
@@ -388,9 +403,7 @@ class CallRules(AttributeRules):
         tp = type(obj)
         info = self.info(tp)
         found = self.lookup(tp, name)
-        if found is NULL or type(found) is types.FunctionType:
-            return None
-        if info.tensor:
+        if found is NULL or type(found) is types.FunctionType or info.tensor:
             return None
         annotation = self.registry.lookup(found)
         if annotation is None:
@@ -403,7 +416,14 @@ class CallRules(AttributeRules):
             for each in passed:
                 self.read(each, Read.DEEP)
             return None
-        return self.apply(found, annotation, passed, {})
+        pair = (id(obj), name)
+        if pair in self.asking:
+            return None  # `__ne__` asks `__eq__`, which asks the other's `__eq__`: all lookups are noted already
+        self.asking.add(pair)
+        try:
+            return self.apply(found, annotation, passed, {})
+        finally:
+            self.asking.discard(pair)
 
     def touches_external(self, objects: tuple[Any, ...]) -> bool:
         """Whether any of the objects existed before the run."""
@@ -411,7 +431,7 @@ class CallRules(AttributeRules):
 
     def called(self, function: Any, others: tuple[Any, ...]) -> None:
         """C code calls `function` with elements of the other inputs."""
-        if function is None or self.callable_facts(function):
+        if function is None or isinstance(function, _EXECUTIONS) or self.callable_facts(function):
             return
         if isinstance(function, type) and is_mutable_type(function):
             self.call_class(function, (), {})

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from magpy_annotations import Registry, default_registry
 from magpy_runtime import Record, RecordCache
 
@@ -104,6 +106,25 @@ def registry() -> Registry:
         return _registry
 
 
+class GraphFailed(Exception):  # noqa: N818 - it never leaves this module
+    """The compiled graph raised."""
+
+
+class _Graph:
+    """Calls a compiled graph and tells its failures from the mock's."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.run = run
+
+    def __call__(self, *inputs: Any) -> Any:
+        try:
+            return self.run(*inputs)
+        except Exception as error:
+            raise GraphFailed from error
+
+
 class Compiled:
     """One compiled callable."""
 
@@ -123,9 +144,22 @@ class Compiled:
         found = self.cache.find(args, kwargs)
         if found is not None:
             record, bound = found
+            if record.run is None or record.mutates:
+                result = record.mock(bound, record.run)
+            else:
+                state = torch.get_rng_state() if record.random else None
+                graph = _Graph(record.run)
+                try:
+                    result = record.mock(bound, graph)
+                except GraphFailed:
+                    # An operator raised that did not when the record was made. Nothing has changed yet, so the
+                    # program itself runs, and raises or recovers as it would.
+                    if state is not None:
+                        torch.set_rng_state(state)
+                    return self._native(args, kwargs)
             record.hits += 1
             self.statistics.hits += 1
-            return record.mock(bound, record.run)
+            return result
         return self._miss(args, kwargs)
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -215,7 +249,7 @@ class Compiled:
         """A call is not compiled: keep the reason; raise or warn."""
         self._note(boundary)
         if self.config.fullgraph:
-            raise Unsupported(boundary) from boundary.__cause__
+            raise Unsupported(boundary) from boundary
         if not self.warned:
             self.warned = True
             place = f" ({boundary.file}:{boundary.line})" if boundary.file else ""

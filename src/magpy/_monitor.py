@@ -18,7 +18,7 @@ from magpy_runtime.capture import Plan, Recorder
 from . import _torch
 from ._opcodes import Planner
 from ._reasons import Boundary
-from ._state import SPECIAL_NAMES, is_own, line_of
+from ._state import SPECIAL_NAMES, is_library, is_own, line_of
 from ._tensors import WatchedTensorRules
 
 
@@ -145,6 +145,10 @@ class Monitor(WatchedTensorRules):
             return  # made during the run
         if args:
             self._explain(code, function, args[0])
+        if id(function) not in self.used and is_library(code.co_filename) and code.co_name != "__del__":
+            # C code of a library calls a function of its own that it keeps out of sight; held by identity.
+            self.pin(function)
+            self.use_function(function)
         if id(function) not in self.used:
             raise self.boundary("unexplained-frame", f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})")
 

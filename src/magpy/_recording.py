@@ -52,7 +52,7 @@ def make_record(
         Boundary: there can be no record.
     """
     started = time.perf_counter()
-    policy = Policy(unstable)
+    policy = Policy(unstable, monitor.held_by_identity)
     namespace = Namespace()
     namespace.values.update(guard_helpers())
     namespace.values["modes_match"] = entry.modes
@@ -107,6 +107,8 @@ def make_record(
             f"{getattr(effect.function, '__qualname__', effect.function)} on a {effect.node.type.__name__}"
             for effect in monitor.graph.effects
         ),
+        mutates=monitor.mutates,
+        random=monitor.random,
         timings={"codegen": codegen, "backend": time.perf_counter() - started},
         namespace=namespace.values,
     )
@@ -115,8 +117,9 @@ def make_record(
 class Policy:
     """Which external objects a record holds by identity, and which are found anew at each call."""
 
-    def __init__(self, unstable: set[Any]) -> None:
+    def __init__(self, unstable: set[Any], held: set[int]) -> None:
         self._unstable = unstable
+        self._held = held
         self._known: dict[int, bool] = {}
 
     def pinned(self, node: Node) -> bool:
@@ -129,7 +132,7 @@ class Policy:
     def _decide(self, node: Node) -> bool:
         parent, key = node.parent, node.key
         assert parent is not None and key is not None
-        if isinstance(node.obj(), _ALWAYS_PINNED) or key.kind is EdgeKind.PIN:
+        if node.index in self._held or isinstance(node.obj(), _ALWAYS_PINNED) or key.kind is EdgeKind.PIN:
             return True
         if key.kind in (EdgeKind.ARGUMENT, EdgeKind.KEYWORD) or not self.pinned(parent):
             return False

@@ -394,7 +394,7 @@ _OWN: Final = ("<magpy ", *_folders("magpy", "magpy_runtime", "magpy_codegen", "
 def _libraries() -> tuple[str, ...]:
     import sysconfig
 
-    return (sysconfig.get_paths()["stdlib"], *_folders("torch"), *_OWN)
+    return (sysconfig.get_paths()["stdlib"], *_folders("torch", "numpy"), *_OWN)
 
 
 _LIBRARIES: Final = _libraries()

@@ -7,6 +7,7 @@ without a node ends the region; it is never taken for a constant.
 from __future__ import annotations
 
 import sys
+import threading
 import types
 import warnings
 from typing import Any, Final
@@ -24,11 +25,10 @@ from ._attributes import Pending
 from ._calls import describe
 from ._operations import OperationRules
 from ._reasons import Boundary
-from ._state import ATOMS, is_atom
+from ._state import ATOMS, is_atom, is_library
 
 ATOMS.update(_torch.ATOM_TYPES)
 _TENSOR: Final = Key(EdgeKind.TENSOR)
-_MASKS: Final = (torch.bool, torch.uint8)
 
 
 class TensorRules(OperationRules):
@@ -43,8 +43,11 @@ class TensorRules(OperationRules):
         self.mode = _Mode(self)
         self.mode_on = False
         self.globals_seen = {}
+        self.held_by_identity: set[int] = set()
         self.operator_count = 0
         self.inplace = False
+        self.mutates = False
+        self.random = False
         specials: dict[Any, Any] = {query: self.query for query in _torch.MODE_QUERIES}
         specials.update(
             {
@@ -70,8 +73,14 @@ class TensorRules(OperationRules):
                 _torch.FUNCTION_APPLY: self.function_apply,
                 _torch.LEGACY_VARIABLE: self.variable,
                 warnings.warn: self.warn,
+                id: self.identity_number,
+                torch.Tensor: self.legacy_tensor,
             }
         )
+        for kind in (type(threading.Lock()), type(threading.RLock())):
+            for name in ("__enter__", "__exit__", "acquire", "release"):
+                specials[kind.__dict__[name]] = self.lock
+        specials.update({setter: self.nothing for setter in _torch.EVAL_FRAME_SETTERS})
         self.specials = {id(function): rule for function, rule in specials.items()}
         self.held = list(specials)
 
@@ -101,7 +110,10 @@ class TensorRules(OperationRules):
 
     def operator(self, function: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One torch function was called: runs it by `run`, and adds it to the graph."""
-        op = self.registry.operator(function)
+        op = self.registry.operator_call(function, args, kwargs)
+        if op is None:
+            annotation = self.registry.lookup(function)
+            op = None if annotation is None else annotation.as_op_node
         if op is None:
             raise self.boundary("unannotated-call", describe(function))
         kind = op.kind
@@ -113,13 +125,15 @@ class TensorRules(OperationRules):
             raise self.boundary("tensor-value", f"by {describe(function)}")
         if kind is OpKind.DYNAMIC_SHAPE:
             raise self.boundary("dynamic-shape", describe(function))
-        if kind is OpKind.IMPURE:
-            raise self.boundary("tensor-attribute", describe(function))
+        if kind is OpKind.IMPURE and not _is_data(function):
+            raise self.boundary("tensor-attribute", getter_name(function))
         if kind is OpKind.STATE:
-            raise self.boundary("impure-call", describe(function))
-        name = getattr(function, "__name__", "")
-        if name in ("__getitem__", "__setitem__", "index_put", "index_put_"):
-            self.check_mask(args[1])
+            done = self.state_call(function, args, kwargs)
+            out = run(*args, **kwargs)
+            self.state_events += 1
+            if done is not None:
+                done((out,))
+            return out
         fx_args = tuple([self.argument(arg) for arg in args])
         fx_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         where = self.user_where()
@@ -127,6 +141,8 @@ class TensorRules(OperationRules):
         node = self.operators.call(function, fx_args, fx_kwargs, where)
         self.operator_count += 1
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
+        self.mutates = self.mutates or self.inplace or any(each != "out" for each in op.mutates)
+        self.random = self.random or op.random
         if out is not None:
             self.result(out, node, function)
         return out
@@ -141,8 +157,6 @@ class TensorRules(OperationRules):
 
     def is_user(self, code: types.CodeType) -> bool:
         """Whether a code object is the user's."""
-        from ._state import is_library
-
         try:
             return self.user_codes[code]
         except KeyError:
@@ -195,31 +209,20 @@ class TensorRules(OperationRules):
                 raise self.boundary("tensor-subclass", type(tensor).__qualname__)
             self.graph.read(node, _TENSOR, Atom(metadata(tensor)), self.where())
 
-    def setter(self, function: Any, run: Any, args: tuple[Any, ...]) -> None:
-        """A tensor attribute is set. `requires_grad` is an operator; others are not."""
-        name = getattr(getattr(function, "__self__", None), "__name__", "")
-        if name != "requires_grad":
+    def setter(self, function: Any, run: Any, args: tuple[Any, ...]) -> Any:
+        """A tensor attribute is set: an operator for `requires_grad`, `data` and `detach_`."""
+        if type(function) is types.MethodDescriptorType:
+            name = function.__name__
+        else:
+            name = getattr(getattr(function, "__self__", None), "__name__", "")
+        if name not in ("requires_grad", "requires_grad_", "detach_", "data"):
             raise self.boundary("tensor-attribute", f"setting .{name}")
-        tensor, value = args
-        node = self.find(tensor)
-        if node is None:
-            raise self.boundary("unknown-tensor", "as an argument")
-        fx_args = (self.argument(tensor), value)
-        run(tensor, value)
+        fx_args = tuple(self.argument(arg) for arg in args)
+        out = run(*args)
+        self.mutates = self.inplace = True
         self.operators.call(function, fx_args, {}, self.user_where())
-
-    def check_mask(self, index: Any) -> None:
-        """Indexing by a mask gives a shape that depends on values; by a tensor scalar it may read one."""
-        for part in index if isinstance(index, (tuple, list)) else (index,):
-            if isinstance(part, torch.Tensor):
-                if part.dtype in _MASKS:
-                    raise self.boundary("dynamic-shape", "indexing by a mask")
-            elif isinstance(part, slice):
-                for bound in (part.start, part.stop, part.step):
-                    if isinstance(bound, torch.Tensor):
-                        raise self.boundary("tensor-value", "a tensor as a slice's bound")
-            elif isinstance(part, (list, tuple)):
-                self.check_mask(part)
+        self.operator_count += 1
+        return out
 
     def argument(self, arg: Any) -> Any:
         """An operator's argument for the graph."""
@@ -284,6 +287,19 @@ class TensorRules(OperationRules):
         assert op is not None
         if op.kind is not OpKind.STATE:
             return None
+        before = self.state_events
+        done = self.state_call(function, args, keywords)
+
+        def unless_reported(outputs: tuple[Any, ...] | None) -> None:
+            if done is not None and self.state_events == before:
+                done(outputs)
+
+        return unless_reported
+
+    state_events = 0
+
+    def state_call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A mode of torch is read, which is a constant since modes are guarded, or changed, which is a node."""
         name = getattr(function, "__name__", "")
         if name.startswith(("is_", "get_", "_is_", "_get_", "has_", "_has_", "_len_")) or name in _READS:
             return None
@@ -303,8 +319,11 @@ class TensorRules(OperationRules):
         """`autograd.Function.apply`: its forward is inlined where no gradient is at stake."""
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
             raise self.boundary("autograd-function", args[0].__qualname__ if isinstance(args[0], type) else "")
-        for arg in args[1:]:
-            self.touch(arg)
+        if isinstance(args[0], type):
+            for name in ("forward", "setup_context", "generate_vmap_rule", "vmap"):
+                self.type_attribute(args[0], name)
+            self.callable_facts(args[0].forward)  # type: ignore[attr-defined]
+            self.callable_facts(args[0].setup_context)  # type: ignore[attr-defined]
 
         def made(outputs: tuple[Any, ...] | None) -> None:
             if outputs is None:
@@ -336,7 +355,57 @@ class TensorRules(OperationRules):
 
         return made
 
+    def legacy_tensor(self, args: tuple[Any, ...], keywords: dict[str, Any], cls: Any = torch.Tensor) -> Any:
+        """`torch.Tensor(...)` and `torch.FloatTensor(...)`: from sizes, which leaves the values open, or from numbers."""
+        if keywords or any(isinstance(arg, torch.Tensor) for arg in args):
+            raise self.boundary("unannotated-call", f"{describe(cls)} of a tensor")
+        dtype = torch.get_default_dtype() if cls is torch.Tensor else getattr(cls, "dtype", None)
+        if dtype is None or getattr(cls, "is_cuda", False) is True:
+            raise self.boundary("unannotated-call", describe(cls))
+        for arg in args:
+            self.read(arg, Read.DEEP)
+        if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
+            function, fx_args = torch.tensor, (self.argument(args[0]),)
+        elif all(isinstance(arg, (int, torch.Size)) for arg in args):
+            function, fx_args = torch.empty, (list(args[0]) if args and isinstance(args[0], torch.Size) else list(args or (0,)),)
+        else:
+            raise self.boundary("unannotated-call", describe(cls))
+        where = self.user_where()
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if outputs:
+                self.result(outputs[-1], self.operators.call(function, fx_args, {"dtype": dtype}, where), function)
+                self.operator_count += 1
+
+        return made
+
+    def call_class(self, cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Classes of torch whose instances are tensors made by C code that the mode does not report."""
+        if type(cls) is _torch.LEGACY_TENSOR:
+            return self.legacy_tensor(args, keywords, cls)
+        if _torch.LEGACY_VARIABLE is not None and issubclass(cls, _torch.LEGACY_VARIABLE):
+            return self.variable(args, keywords)
+        return super().call_class(cls, args, keywords)
+
+    def lock(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """A lock of a library's own is taken or released; it is free again when the call returns."""
+        if not is_library(self.recorder.code().co_filename):
+            raise self.boundary("impure-call", "a lock was used")
+
+    def script_function(self, function: Any) -> Any:
+        """A scripted function runs outside of Python: torch keeps the Python function that it was made of."""
+        raise self.boundary("unannotated-call", "a scripted function")
+
     # -- special cases among builtins: most belong in the catalogue; only these need code ---------------------------------
+
+    def identity_number(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`id(obj)`: fixed for what the record holds by identity; as a tensor's hash it only tells tensors apart."""
+        if self.recorder.code() is torch.Tensor.__hash__.__code__:
+            return
+        node = self.find(args[0])
+        if node is None or not node.external:
+            raise self.boundary("value-identity", f"id() of a {type(args[0]).__qualname__}")
+        self.held_by_identity.add(node.index)
 
     def nothing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A call that reads nothing of what it gets."""
@@ -503,6 +572,18 @@ _MODE_SETTERS: Final = frozenset(
         "autocast_decrement_nesting", "clear_autocast_cache",
     }
 )  # fmt: skip
+
+
+def getter_name(function: Any) -> str:
+    """A torch function's name; for a getter or setter the attribute's."""
+    if type(function) is types.MethodWrapperType:
+        return f"Tensor.{function.__self__.__name__}"
+    return describe(function)
+
+
+def _is_data(function: Any) -> bool:
+    """Whether a function is the getter of `Tensor.data`: the same memory without history."""
+    return type(function) is types.MethodWrapperType and function.__self__ is torch.Tensor.data
 
 
 class _Registry:

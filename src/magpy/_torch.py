@@ -41,12 +41,23 @@ PLAIN_TENSORS: Final[tuple[type, ...]] = (torch.Tensor, torch.nn.Parameter, torc
 FUNCTION_APPLY: Final = torch._C._FunctionBase.__dict__.get("apply")
 LEGACY_VARIABLE: Final = getattr(torch._C, "_LegacyVariableBase", None)
 
+EVAL_FRAME_SETTERS: Final[tuple[Any, ...]] = tuple(
+    getattr(torch._C._dynamo.eval_frame, name)
+    for name in ("set_eval_frame", "set_eval_frame_isolate_recompiles_id", "set_skip_guard_eval_unsafe")
+    if hasattr(torch._C._dynamo.eval_frame, name)
+)
+"""Switches of TorchDynamo, which its own decorators put back before they return."""
+
+LEGACY_TENSOR: Final = type(torch.FloatTensor)
+
 __all__ = [
     "ATOM_TYPES",
     "COMPILER_GLOBALS",
+    "EVAL_FRAME_SETTERS",
     "FUNCTION_APPLY",
     "IS_COMPILING_CODE",
     "IS_COMPILING_FLAG",
+    "LEGACY_TENSOR",
     "LEGACY_VARIABLE",
     "MODE_QUERIES",
     "PLAIN_TENSORS",

@@ -210,6 +210,8 @@ class GuardWriter:
                 return f"super_lookup({name}, {self.namespace.constant(arg[0], arg[0].__name__)}, {arg[1]!r})"
             case EdgeKind.CELL:
                 return f"cell_get({name})"
+            case EdgeKind.REFERENT:
+                return f"referent_get({name})"
             case EdgeKind.MEMBER:
                 if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
                     return f"member_get({name}, {arg!r})"

@@ -15,6 +15,20 @@ from magpy_refgraph import Location, Node
 _SLOTS: Final[dict[str, Callable[..., Any]]] = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}
 
 
+def set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """The operator behind `tensor.data = data`."""
+    tensor.data = data
+
+
+def nameable(function: Any) -> Any:
+    """A C function under a name that torch.fx prints rightly: some are hidden behind a Python function of the same name."""
+    if isinstance(function, types.BuiltinFunctionType):
+        name = function.__name__
+        if getattr(torch._C._VariableFunctions, name, None) is function and getattr(torch, name, None) is not function:
+            return getattr(torch.ops.aten, name, function)
+    return function
+
+
 class OperatorGraph:
     """Builds the torch.fx graph of one segment.
 
@@ -56,6 +70,8 @@ class OperatorGraph:
             name = function.__self__.__name__
             if function.__name__ == "__get__":
                 made = self.graph.create_node("call_function", getattr, (args[0], name))
+            elif name == "data":
+                made = self.graph.create_node("call_function", set_data, args)
             else:
                 made = self.graph.create_node("call_method", f"{name}_", args)
         elif kind in (types.MethodDescriptorType, types.WrapperDescriptorType) and args:
@@ -65,7 +81,7 @@ class OperatorGraph:
             else:
                 made = self.graph.create_node("call_method", function.__name__, args, kwargs)
         else:
-            made = self.graph.create_node("call_function", function, args, kwargs)
+            made = self.graph.create_node("call_function", nameable(function), args, kwargs)
         made.meta["where"] = where
         return made
 

@@ -42,6 +42,7 @@ class EdgeKind(enum.Enum):
     PROTOCOL = "protocol"  # key: None; all special methods of a class, as one tuple
     MEMBER = "member"  # key: name; an attribute that C code keeps: __code__, __self__, partial.func, a slot
     CELL = "cell"  # key: None; the content of a closure's cell (ABSENT when empty)
+    REFERENT = "referent"  # key: None; what a weak reference refers to (ABSENT when it is dead)
     TENSOR = "tensor"  # key: None; metadata of a tensor: never its values
     SAME = "same"  # key: other node's index; identity of two objects was compared
     MODE = "mode"  # key: name; from #0: a mode of the process or thread (grad mode, default dtype)

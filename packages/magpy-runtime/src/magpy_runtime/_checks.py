@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -73,6 +74,12 @@ def cell_get(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return ABSENT
+
+
+def referent_get(reference: weakref.ref[Any]) -> Any:
+    """What a weak reference refers to, ABSENT when it is dead."""
+    found = weakref.ref.__call__(reference)
+    return ABSENT if found is None else found
 
 
 def member_get(obj: Any, name: str) -> Any:
@@ -166,6 +173,7 @@ def guard_helpers() -> dict[str, Any]:
         "instance_dict": instance_dict,
         "keys_match": keys_match,
         "member_get": member_get,
+        "referent_get": referent_get,
         "same_value": same_value,
         "storages_match": storages_match,
         "super_lookup": super_lookup,

@@ -22,6 +22,8 @@ class Record:
         graph: the operator graph as torch.fx, None when the run had no operators.
         operators: number of operators in the graph.
         effects: what the mock replays, in words.
+        mutates: whether the graph updates its inputs, so that it cannot be tried again.
+        random: whether the graph draws random numbers.
         hits: calls that it served.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
     """
@@ -36,6 +38,8 @@ class Record:
     graph: Any
     operators: int
     effects: tuple[str, ...]
+    mutates: bool = False
+    random: bool = False
     hits: int = 0
     timings: dict[str, float] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import types
 from typing import Any
 
-from .._mock import Builder, MockWriter, Unbuildable
+import torch
+
+from .._mock import Builder, MockWriter
 
 
 def build_slice(writer: MockWriter, obj: slice) -> str:
@@ -19,9 +23,29 @@ def build_bytearray(writer: MockWriter, obj: bytearray) -> str:
     return name
 
 
-def refuse(writer: MockWriter, obj: Any) -> str:
-    """Objects that hold a live execution or a resource of the system."""
-    raise Unbuildable(obj)
+def build_size(writer: MockWriter, obj: torch.Size) -> str:
+    """A tensor's size."""
+    return writer.namespace.constant(torch.Size(obj), "size")
 
 
-BUILDERS: dict[type, Builder] = {slice: build_slice, bytearray: build_bytearray}
+def build_view(writer: MockWriter, obj: Any) -> str:
+    """A view of a dictionary's keys, values or items."""
+    owner = gc.get_referents(obj)[0]
+    method = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}[type(obj)]
+    return f"dict.{method}({writer.value(owner)})"
+
+
+def build_mapping_proxy(writer: MockWriter, obj: types.MappingProxyType[Any, Any]) -> str:
+    """A read-only view of a dictionary."""
+    return f"{writer.namespace.constant(types.MappingProxyType, 'mappingproxy')}({writer.value(gc.get_referents(obj)[0])})"
+
+
+BUILDERS: dict[type, Builder] = {
+    slice: build_slice,
+    bytearray: build_bytearray,
+    torch.Size: build_size,
+    type({}.keys()): build_view,
+    type({}.values()): build_view,
+    type({}.items()): build_view,
+    types.MappingProxyType: build_mapping_proxy,
+}
