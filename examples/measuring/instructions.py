@@ -5,7 +5,7 @@ The rule, frame by frame:
 1. *MagPy's own* frames do not count: files of its packages, and the guards and mocks that it generates (`<magpy ...>`).
 2. *The compiled graph's own* frames do not count: torch's compiler stack (`torch/_inductor`, `torch/_functorch`, `torch/fx`,
    ...) and the code that it generates (files in Inductor's cache, `<eval_with_key>`, ...).
-3. The measuring code's own frames do not count.
+3. The measuring code's own frames, and frames that ran already when counting began, do not count.
 4. The standard library, torch's remaining Python and other generated code (`<string>`) count as the frame that called them.
 5. Everything else counts: the model's file, `transformers`, and `torch/nn` with the rest of torch's Python front end.
 
@@ -54,6 +54,7 @@ class InstructionCounter:
         self._thread = threading.get_ident()
         self._previous: Any = None
         self._tool = -1
+        self._outer: list[FrameType] = []
 
     @property
     def total(self) -> int:
@@ -73,6 +74,10 @@ class InstructionCounter:
         return True
 
     def __enter__(self) -> "InstructionCounter":
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            self._outer.append(frame)
+            frame = frame.f_back
         if sys.version_info >= (3, 12):
             self._monitor()
         else:
@@ -86,6 +91,7 @@ class InstructionCounter:
             sys.monitoring.free_tool_id(self._tool)
         else:
             sys.settrace(self._previous)
+        self._outer.clear()
 
     def _on_call(self, frame: FrameType, event: str, _arg: object) -> Any:
         if not self.counts(frame):
@@ -108,7 +114,8 @@ class InstructionCounter:
             monitoring.use_tool_id(self._tool, "instruction counter")
 
             def on_instruction(code: CodeType, _offset: int) -> None:
-                if threading.get_ident() == self._thread and self.counts(sys._getframe(1)):
+                frame = sys._getframe(1)
+                if threading.get_ident() == self._thread and frame not in self._outer and self.counts(frame):
                     self.by_file[code.co_filename] += 1
 
             monitoring.register_callback(self._tool, monitoring.events.INSTRUCTION, on_instruction)
