@@ -100,10 +100,10 @@ class Input:
             key, only its hash and its equality matter: with ``object.__hash__`` which object it is, not where.
         alike: Whether it is read only when its type is one that ``self`` operates with: for numbers any builtin number,
             else ``self``'s own type and its subtypes. Of any other object only the type is read.
-        operators: Special methods that the operation calls on the input itself. One that is C code brings its own
-            annotation, which holds in the place of `value_read` and adds what it updates. One that is Python is
-            monitored, and the operation itself has read but the type. Where the type has none of them, `value_read`
-            holds.
+        operators: Special methods that the operation calls on the input itself, in this order until one answers. One
+            that is C code brings its own annotation: for the input, and for those that are passed on to it, that one
+            holds in the place of `value_read` and adds what is updated. One that is Python is monitored, and the
+            operation itself has read but the type. Where the type has none of them, `value_read` holds.
         element_operators: Special methods that it calls on each item, to be treated in the same way.
         optional: Whether a call may leave it out.
         keyword_only: Whether it is only taken by name.

@@ -38,6 +38,7 @@ class Registry:
         self._aliases: dict[str, str] = {}
         self._pending: dict[str, Annotation] = {}
         self._sources: dict[str, list[Source]] = {}
+        self._families: dict[type, Callable[[Any], Annotation | None]] = {}
         self._operators: list[Operators] = []
         self._conflicts: list[str] = []
         self._modules_seen = -1
@@ -69,6 +70,15 @@ class Registry:
         self._sources.setdefault(module, []).append(source)
         self._modules_seen = -1
 
+    def add_family(self, tp: type, annotate: Callable[[Any], Annotation | None]) -> None:
+        """Registers who annotates the callables of one type, which are made at run time and have no target each.
+
+        Args:
+            tp: The exact type of the callables.
+            annotate: Gives the annotation of one of them; asked once for each.
+        """
+        self._families[tp] = annotate
+
     def add_operators(self, operators: Operators) -> None:
         """Registers who answers :meth:`operator`; the first answer that is not None holds."""
         self._operators.append(operators)
@@ -83,7 +93,13 @@ class Registry:
             return known[1]
         if self._settle():
             known = self._by_id.get(id(callable_))
-        return None if known is None else known[1]
+            if known is not None:
+                return known[1]
+        family = self._families.get(type(callable_))
+        annotation = None if family is None else family(callable_)
+        if annotation is not None:
+            self._by_id[id(callable_)] = callable_, annotation
+        return annotation
 
     def special(self, tp: type, name: str) -> tuple[Any, Annotation | None]:
         """The special method that `tp` has under `name` (None when it has none), and its annotation."""

@@ -72,7 +72,7 @@ def unbind(callable_: Any) -> tuple[Any, tuple[Any, ...]]:
             callable_ = callable_.__func__
         elif kind is types.MethodWrapperType:
             return type_dict(callable_.__objclass__).get(callable_.__name__, callable_), (callable_.__self__, *bound)
-        elif kind is types.BuiltinFunctionType:
+        elif issubclass(kind, types.BuiltinFunctionType):  # its subtype holds methods that know their defining class
             found = _unbound_builtin(callable_)
             return (callable_, bound) if found is None else (found, (callable_.__self__, *bound))
         else:
@@ -100,7 +100,8 @@ def _unbound_builtin(builtin: Any) -> Any:
             return None
     for base in type(holder).__mro__:
         found = type_dict(base).get(name)
-        # Bound builtins are equal when they hold the same object and the same C function.
-        if type(found) is types.MethodDescriptorType and found.__get__(holder) == builtin:
+        # Bound builtins are equal when they hold the same object and the same C function. Without the type, `__get__`
+        # crashes CPython for methods that take their defining class.
+        if type(found) is types.MethodDescriptorType and found.__get__(holder, type(holder)) == builtin:
             return found
     return None

@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 
 from magpy_annotations._parse import parse_catalogue
 from magpy_annotations._registry import Registry
-from magpy_annotations.catalogue import torch
+from magpy_annotations.catalogue import _numpy, torch
 
 OWNER = "magpy-annotations"
 _MODULE = re.compile(r"^# module: ([\w.]+)$", re.MULTILINE)
@@ -33,6 +33,7 @@ def register(registry: Registry) -> None:
     for name, module, text in files():
         registry.add_source(module, partial(parse_catalogue, text, owner=OWNER, source=name))
     torch.register(registry, OWNER)
+    _numpy.register(registry, OWNER)
 
 
 def _walk(folder: Traversable) -> Iterator[Traversable]:

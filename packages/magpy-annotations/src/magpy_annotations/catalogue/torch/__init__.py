@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magpy_annotations._model import Annotation, OpNode
@@ -43,8 +44,10 @@ def register(registry: Registry, owner: str) -> None:
     """Adds the annotations of torch's operators, to be made once torch has been imported."""
 
     def source() -> Iterable[Annotation]:
-        from magpy_annotations.catalogue.torch._operators import derive
+        from magpy_annotations.catalogue.torch._operators import OVERLOADS, derive, derive_overload
 
+        for tp in OVERLOADS:
+            registry.add_family(tp, partial(derive_overload, owner=owner))
         return derive(owner)
 
     registry.add_source(LOADED_WITH, source)

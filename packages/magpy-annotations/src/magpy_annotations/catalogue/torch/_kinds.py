@@ -42,7 +42,7 @@ DYNAMIC_SHAPE = """
 
 # Writes an attribute of a tensor, not its data. `.name=` stands for the setter of an attribute.
 SETTER = """
-    requires_grad_ detach_ .data= .grad= ._grad= .requires_grad= .names= ._backward_hooks= .grad_dtype=
+    requires_grad_ detach_ .data= .grad= ._grad= .requires_grad= ._backward_hooks= .grad_dtype=
     ._post_accumulate_grad_hooks= ._python_dispatch=
 """
 

@@ -19,6 +19,7 @@ from magpy_annotations.catalogue.torch._kinds import EXPLICIT, MUTATES, RANDOM_N
 
 NAMESPACES = ("_VariableFunctions", "_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
 C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _TENSOR = torch._C.TensorBase
 _ACCESSES = {"__get__": "", "__set__": "=", "__delete__": "="}
 
@@ -182,6 +183,11 @@ def _attribute(target: str, name: str, node: OpNode, owner: str) -> Annotation:
     )
 
 
+def derive_overload(func: Any, owner: str) -> Annotation:
+    """The annotation of an operator of ``torch.ops``."""
+    return _function(str(func), _of_schemas(func), owner, method=False)
+
+
 class Operators:
     """Answers what a function is to the graph, for what a ``TorchFunctionMode`` receives."""
 
@@ -214,7 +220,7 @@ class Operators:
             if isinstance(holder, types.GetSetDescriptorType) and issubclass(_TENSOR, holder.__objclass__):
                 return self._accesses.get((holder.__name__, func.__name__))
             return None
-        if isinstance(func, torch._ops.OpOverloadPacket | torch._ops.OpOverload):
+        if type(func) in OVERLOADS:
             return self._schemas.setdefault(func, _of_schemas(func))
         return None
 

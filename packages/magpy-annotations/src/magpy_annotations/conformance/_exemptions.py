@@ -1,0 +1,80 @@
+"""What is not annotated or not checked, each with its reason."""
+
+from __future__ import annotations
+
+MODULES = (
+    "builtins",
+    "magpy_annotations.hidden",
+    "_operator",
+    "operator",
+    "math",
+    "itertools",
+    "_functools",
+    "functools",
+    "_collections",
+    "collections",
+    "_contextvars",
+    "_abc",
+    "_thread",
+    "_random",
+    "_struct",
+    "_json",
+    "_sre",
+    "re",
+    "_warnings",
+    "_string",
+    "_bisect",
+    "_heapq",
+    "time",
+    "sys",
+    "gc",
+)
+"""The modules whose C callables are all annotated or exempt."""
+
+EXEMPT_FROM_ANNOTATION: dict[str, str] = {
+    "builtins._IncompleteInputError*": "made by the parser only",
+    "builtins.*.__buffer__": "memory is shared with whoever asks: a boundary",
+    "builtins.*.__release_buffer__": "memory is shared with whoever asks: a boundary",
+    "builtins.memoryview._from_flags": "a test helper of CPython",
+    "magpy_annotations.hidden.*.__del__": "called by the collector only",
+    "magpy_annotations.hidden.*.__sizeof__": "counts spare room, and nobody asks",
+    "magpy_annotations.hidden.*.__replace__": "new in 3.13; a boundary until somebody needs it",
+    "magpy_annotations.hidden.NoneType.*": "comparisons of None are identity, and a boundary when written as calls",
+    "magpy_annotations.hidden.frame*": "frames are never recorded",
+    "magpy_annotations.hidden.traceback*": "frames are never recorded",
+    "magpy_annotations.hidden.*_iterator": "the type cannot be called",
+    "magpy_annotations.hidden.*iterator": "the type cannot be called",
+    "magpy_annotations.hidden.dict_*": "the type cannot be called",
+    "magpy_annotations.hidden.*_descriptor": "the type cannot be called",
+    "magpy_annotations.hidden.method_wrapper": "the type cannot be called",
+    "magpy_annotations.hidden.builtin_function_or_method": "the type cannot be called",
+    "magpy_annotations.hidden.generator": "the type cannot be called",
+    "magpy_annotations.hidden.coroutine": "the type cannot be called",
+    "magpy_annotations.hidden.code": "making code is not a program's business",
+    "magpy_annotations.hidden.UnionType": "the type cannot be called before 3.14",
+    "magpy_annotations.hidden.grouper": "made by groupby only",
+    "magpy_annotations.hidden.tee": "made by tee() only",
+    "magpy_annotations.hidden.lru_cache_wrapper": "made by lru_cache() only",
+    "magpy_annotations.hidden.cmp_key": "made by cmp_to_key() only",
+    "_thread._ExceptHookArgs*": "made by the interpreter only",
+    "_thread.LockType": "the type cannot be called before 3.13",
+    "_thread.LockType.__new__": "an inner part of allocate_lock since 3.13",
+    "_thread._ThreadHandle*": "threads are started at boundaries only",
+    "_struct.Struct.__repr__": "holds an address",
+    "re._ZeroSentinel": "an inner part of re",
+    "re.Match": "the type cannot be called",
+    "re.Pattern": "the type cannot be called",
+    "time.struct_time*": "comes from the clock only",
+    "*functools._lru_cache_wrapper": "made by lru_cache() only",
+    "itertools._grouper": "made by groupby only",
+    "itertools._tee": "made by tee() only",
+    "itertools._tee_dataobject.__getattribute__": "an inner part of tee",
+    "_contextvars.Token": "the type cannot be called",
+}
+"""Reasons for having no annotation, by pattern over targets."""
+
+EXEMPT_FROM_CHECKS: dict[str, str] = {
+    "torch.*": "torch's functions are checked against its operators' schemas and version counters",
+    "numpy.*": "an array's contents count as tensor data, which the checks' samples are not",
+}
+"""Reasons for not running the checks on an annotated operation, by pattern over targets."""
