@@ -1,3 +1,5 @@
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -16,5 +18,7 @@ def test_no_library_is_imported() -> None:
         "import sys, magpy_annotations as m; r = m.default_registry(); r.lookup(len); r.operator(len); "
         "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    path = str(pathlib.Path(magpy_annotations.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "[]"

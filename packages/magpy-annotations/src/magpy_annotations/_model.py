@@ -28,7 +28,9 @@ class DuplicateAnnotationError(AnnotationError):
 class Read(enum.Enum):
     """How much of an input the operation reads, each level including the ones above it.
 
-    A scalar (a number, a text, bytes, a singleton) is read as a whole from LENGTH on.
+    A scalar (a number, a text, bytes, a singleton) is read as a whole from LENGTH on. Of an array, a bytearray or a
+    memoryview the items are values, so that ITEMS is as much as DEEP; LENGTH is what describes it without its contents.
+    Of a tensor ITEMS is the reference alone. A DEEP read of a node of the graph stops at tensors, whose data it takes.
     """
 
     NONE = "none"  # the reference is only moved or compared by identity
@@ -93,9 +95,10 @@ class Input:
         value_read: ValueRead, how much of it is read.
         in_place: InPlace, whether it is updated.
         called: Whether the operation calls it, now or later. A Python callable is monitored. A C callable has to be
-            annotated itself, with no input in place and a true PureClosure; it gets other inputs, or items of them.
+            annotated itself, with no input in place and a true PureClosure; it gets other inputs, or items of them, and
+            reads those as its own annotation says. A torch function that is called reports itself.
         iterated: Whether `iter` is called on it and the outcome drained, now or later. An *iterator* that is passed
-            here is therefore updated in place, although a container is not.
+            here is therefore updated in place, although a container is not. What cannot be iterated is not read.
         hashed: Whether it is used as a key (where `value_read` is ITEMS: its items are). Of all that can be read of a
             key, only its hash and its equality matter: with ``object.__hash__`` which object it is, not where.
         alike: Whether it is read only when its type is one that ``self`` operates with: for numbers any builtin number,

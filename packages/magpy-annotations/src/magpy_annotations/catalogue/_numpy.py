@@ -44,7 +44,7 @@ IMPURE = _words(
 )
 FUNCTIONS = _words(
     """
-    array asarray asanyarray ascontiguousarray zeros ones full empty_like zeros_like ones_like full_like
+    array asarray asanyarray ascontiguousarray zeros ones full zeros_like ones_like full_like
     arange linspace eye concatenate stack vstack hstack split where dot matmul inner outer tensordot einsum
     transpose reshape ravel squeeze expand_dims broadcast_to tile repeat sum prod mean std var min max amin
     amax argmin argmax argsort sort cumsum cumprod clip round any all isclose allclose array_equal unique

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from magpy_annotations._targets import resolve
 from magpy_annotations.conformance._perturb import Another, Other, perturb
 from magpy_annotations.conformance._snapshot import DRAIN, is_empty, is_scalar, reachable, snapshot
 
-_ORDER = list(Read)
+DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +70,16 @@ def check(annotation: Annotation, samples: Iterable[Sample], operation: Any = No
     """
     found: list[Violation] = []
     for sample in samples:
-        live = resolve(annotation.target) if operation is None else operation
+        live = operation_of(annotation.target) if operation is None else operation
         for rule, message in _violations(annotation, live, sample):
             found.append(Violation(target=annotation.target, rule=rule, message=message, sample=sample.text))
     return found
+
+
+def operation_of(target: str) -> Any:
+    """What a target's annotation describes: the callable, or reading the attribute that a descriptor stands for."""
+    live = resolve(target)
+    return live.__get__ if isinstance(live, DESCRIPTORS) else live
 
 
 def _violations(annotation: Annotation, live: Any, sample: Sample) -> Iterator[tuple[str, str]]:
@@ -86,6 +93,7 @@ def _violations(annotation: Annotation, live: Any, sample: Sample) -> Iterator[t
     outcome = _call(live, arguments)
     if outcome.error is None:
         yield from _relation(form, bound, arguments, before, outcome.value)
+        yield from _freshness(form, bound, live, arguments, outcome.value)
     yield from _mutations(bound, arguments, sample.make())
     yield from _reads(form, bound, live, sample)
 
@@ -152,6 +160,16 @@ def _relation(
             yield "relation", f"the output is no constant but a {type(value).__name__}"
         case _:
             pass
+
+
+def _freshness(
+    form: Annotation, bound: tuple[Input, ...], live: Any, arguments: tuple[Any, ...], value: Any
+) -> Iterator[tuple[str, str]]:
+    """Whether a new output is made again by the next call."""
+    alone = is_scalar(value) or is_empty(value) or any(value is each for each in arguments)
+    stable = not form.mutates and not any(iter_is_self(each) for each in arguments)
+    if form.output.relation is Relation.NEW and stable and not alone and _call(live, arguments).value is value:
+        yield "relation", "the output is not new: the next call gives it again"
 
 
 def _constant(value: Any) -> bool:

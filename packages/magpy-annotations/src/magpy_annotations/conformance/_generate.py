@@ -10,7 +10,7 @@ from typing import Any
 
 from magpy_annotations._model import Annotation, Input, Read
 from magpy_annotations._targets import UnknownTargetError, resolve
-from magpy_annotations.conformance._check import Sample
+from magpy_annotations.conformance._check import Sample, operation_of
 from magpy_annotations.conformance._pool import BY_NAME, POOL, SELVES, Maker
 
 _WANTED = 8
@@ -21,7 +21,7 @@ _PRODUCT = 4000
 def samples(annotation: Annotation) -> tuple[Sample, ...]:
     """Calls that the operation takes; a few that it refuses when it takes none of the pool's."""
     try:
-        live = resolve(annotation.target)
+        live = operation_of(annotation.target)
     except UnknownTargetError:
         return ()
     if not callable(live):

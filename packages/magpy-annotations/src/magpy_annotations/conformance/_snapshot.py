@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import types
 from collections import OrderedDict, deque
@@ -10,7 +11,10 @@ from typing import Any
 
 from magpy_annotations import hidden
 
-SCALARS = (bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), type, range)
+SCALARS = (
+    *(bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented), type, range),
+    *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo),
+)
 SEQUENCES: tuple[Any, ...] = (list, tuple, deque)
 SETS = (set, frozenset)
 _VIEWS: tuple[Any, ...] = (hidden.dict_keys, hidden.dict_values, hidden.dict_items)
