@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import operator
 import types
 import weakref
 from collections.abc import Callable
@@ -22,6 +24,11 @@ _ITERATORS: Final = tuple(
         reversed([]), reversed({}), enumerate([]), zip(), map(len, ()), filter(None, ()), (None for _ in ()),
     )
 )  # fmt: skip
+_PEEKED: Final = frozenset(
+    type(made)
+    for made in (iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), reversed([]))
+)
+_GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _NOTHING: Final = (Read.NONE, Read.TYPE)
 _Bound = tuple[tuple[int | str, Input], ...]
@@ -100,6 +107,17 @@ class CallRules(AttributeRules):
                 continue
             return self.native(function, args, keywords)
 
+    def runs_python(self, function: Any) -> bool:
+        """Whether calling an object runs a Python function, or a torch function, so that its arguments need no look."""
+        while type(function) is types.MethodType:
+            function = function.__func__
+        annotation = self.registry.find(function)[0]
+        if annotation is not None and annotation.as_op_node is not None:
+            return True
+        if isinstance(function, type):
+            return is_mutable_type(function) and type(self.lookup(function, "__init__")) is types.FunctionType
+        return type(function) is types.FunctionType
+
     def native(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """C code is called: its special rule, or its annotation."""
         special = self.specials.get(id(function))
@@ -107,10 +125,10 @@ class CallRules(AttributeRules):
             return special(args, keywords)
         if type(function) in self.dispatchers:
             return None  # C code around a Python implementation, which is monitored
-        annotation = self.registry.lookup(function)
+        annotation, front = self.registry.find(function)
         if annotation is None:
             raise self.boundary("unannotated-call", describe(function))
-        return self.apply(function, annotation, args, keywords)
+        return self.apply(function, annotation, front + args, keywords)
 
     def partial_facts(self, function: functools.partial[Any]) -> None:
         """The parts of an external partial are facts."""
@@ -328,7 +346,19 @@ class CallRules(AttributeRules):
         if info.mutable:
             self.protocol(tp)
             return
-        if not external or level in _NOTHING:
+        if level in _NOTHING:
+            return
+        if tp is types.SimpleNamespace:
+            if external and node is not None:
+                place = self.dictionary(node, obj)
+                if place is not None:
+                    self.read_items(*place)
+            if level is Read.DEEP:
+                self.read(vars(obj), level)
+            return
+        if not external:
+            return
+        if tp in _GETTERS and all(map(is_atom, obj.__reduce__()[1])):
             return
         if tp in self.transparent or isinstance(obj, type):
             return
@@ -405,6 +435,8 @@ class CallRules(AttributeRules):
         found = self.lookup(tp, name)
         if found is NULL or type(found) is types.FunctionType or info.tensor:
             return None
+        if info.base is None and any(self.info(type(other)).tensor for other in others):
+            return None  # a number's own method declines a tensor; the tensor's is reported by the function mode
         annotation = self.registry.lookup(found)
         if annotation is None:
             if found is None or not self.touches_external((obj, *others)):
@@ -440,25 +472,31 @@ class CallRules(AttributeRules):
         if not isinstance(base, type) and is_mutable_type(type(base)):
             self.lookup(type(base), "__call__")
             return
-        annotation = self.registry.lookup(base)
+        annotation, front = self.registry.find(base)
+        bound = bound or front
         if annotation is None:
             raise self.boundary("unannotated-call", describe(base))
         if annotation.as_op_node is not None or id(base) in self.specials:
             return
-        if not annotation.pure_closure or annotation.mutates:
+        if not annotation.pure_closure or (annotation.mutates and (not bound or self.touches_external(bound))):
             raise self.boundary("impure-call", describe(base))
         containers = [each for each in others if not is_atom(each)]
         for container in containers:
-            elements = self.elements(container)
-            for first, second in zip(elements, (*elements[1:], None), strict=True):
+            peeked = self.peek(container)
+            elements = self.elements(container) if peeked is None else peeked
+            for first, second in zip(elements, (*elements[1:], None), strict=False):
                 for passed in ((*bound, first), (*bound, first, second)):
                     if annotation.for_call(len(passed)) is not None:
                         self.apply(base, annotation, passed, {})
                         break
-            if self.info(type(container)).base is None and any(
+            if peeked is None and self.info(type(container)).base is None and any(
                 each.value_read not in _NOTHING or each.operators for each in annotation.all_inputs()
             ):
                 self.only_plain(base, container)
+
+    def peek(self, obj: Any) -> tuple[Any, ...] | None:
+        """What an iterator over a builtin container will yield, without advancing it; None for other objects."""
+        return tuple(copy.copy(obj)) if type(obj) in _PEEKED else None
 
     def only_plain(self, function: Any, iterator: Any) -> None:
         """An annotated C function is called on what an iterator yields, which nobody sees: it must need no facts."""

@@ -111,6 +111,8 @@ class Planner:
         if mapping is not None:
             rules.merge((mapping,), None)
         if type(args) is not tuple:
+            if rules.runs_python(function):
+                return rules.call(function, (), mapping or {})
             if rules.info(type(args)).base is None:
                 raise rules.boundary("unsupported-instruction", f"call with *{type(args).__qualname__}")
             args = rules.elements(args)
@@ -179,6 +181,8 @@ class Planner:
             "BUILD_SET": lambda i: (rules.keys, None, i.arg or 0, 0, 1) if i.arg else None,
             "MAP_ADD": fixed(rules.keys, None, 2, 0, 2),
             "SET_ADD": fixed(rules.keys, None, 1, 0, 1),
+            "MATCH_CLASS": fixed(rules.match_class, None, 3, 0, None),
+            "MATCH_KEYS": fixed(rules.match_keys, None, 2, 0, None),
             "GET_LEN": fixed(rules.length, None, 1, 0, None),
             "FORMAT_VALUE": lambda i: (rules.format, None, 2 if (i.arg or 0) & 4 else 1, 0, None),
             "FORMAT_SIMPLE": fixed(rules.format, None, 1, 0, None),

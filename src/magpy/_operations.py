@@ -16,7 +16,7 @@ from magpy_runtime.capture import NULL
 
 from ._attributes import Pending
 from ._calls import CallRules
-from ._state import is_atom
+from ._state import is_atom, is_library
 
 _CELL = Key(EdgeKind.CELL)
 _COMPARISONS = {"<": ("__lt__", "__gt__"), "<=": ("__le__", "__ge__"), "==": ("__eq__", "__eq__"),
@@ -160,7 +160,7 @@ class OperationRules(CallRules):
             return
         if not plain and is_atom(left) and is_atom(right):
             if one is other and left == right and one in (int, float, complex, str, bytes):
-                if one is int and -5 <= left <= 256:
+                if one is int and -5 <= left <= 256 or is_library(self.recorder.code().co_filename):
                     return
                 raise self.boundary("value-identity", f"`is` between two values of type {one.__name__}")
             return
@@ -325,6 +325,22 @@ class OperationRules(CallRules):
         """Before the length of the top of the stack is read."""
         if not is_atom(inputs[-1]):
             self.special(inputs[-1], "__len__", ())
+
+    def match_class(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before a class pattern is matched; inputs are (subject, class, keyword names)."""
+        subject, cls, names = inputs
+        self.specials[id(isinstance)]((subject, cls), {})
+        if isinstance(subject, cls):
+            self.attribute(cls, "__match_args__")
+            for name in (*getattr(cls, "__match_args__", ()), *names):
+                self.attribute(subject, name)
+
+    def match_keys(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before a mapping pattern is matched; inputs are (subject, keys)."""
+        subject, keys = inputs
+        if type(self.lookup(type(subject), "get")) is not types.FunctionType:
+            for key in keys:
+                self.item(subject, key)
 
     def format(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """Before a value is formatted into a string."""

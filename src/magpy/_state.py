@@ -6,6 +6,7 @@ This is the part of the monitor that all update rules share.  It knows nothing o
 from __future__ import annotations
 
 import collections
+import enum
 import threading
 import types
 import weakref
@@ -288,7 +289,7 @@ class State:
     def pin_key(self, obj: Any) -> Any:
         """Hold an object that is used as a dictionary key; only an identity hash can be guarded."""
         if type_lookup(type(obj), "__hash__") is not object.__hash__ and not isinstance(
-            obj, (type, types.FunctionType, types.BuiltinFunctionType, *self.tensor_types)
+            obj, (type, types.FunctionType, types.BuiltinFunctionType, enum.Enum, *self.tensor_types)
         ):
             if isinstance(obj, (tuple, frozenset)) and all(map(is_atom, obj)):
                 return obj

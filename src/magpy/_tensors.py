@@ -74,6 +74,8 @@ class TensorRules(OperationRules):
                 _torch.LEGACY_VARIABLE: self.variable,
                 warnings.warn: self.warn,
                 id: self.identity_number,
+                sys.exc_info: self.exception_state,
+                threading.get_ident: self.exception_state,
                 torch.Tensor: self.legacy_tensor,
             }
         )
@@ -404,8 +406,15 @@ class TensorRules(OperationRules):
             return
         node = self.find(args[0])
         if node is None or not node.external:
+            if is_library(self.recorder.code().co_filename):
+                return  # a memo of `copy` or `reprlib`, which nobody sees
             raise self.boundary("value-identity", f"id() of a {type(args[0]).__qualname__}")
         self.held_by_identity.add(node.index)
+
+    def exception_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`sys.exc_info()`: what is being handled, by the observed frames when the library asks for its own."""
+        if not is_library(self.recorder.code().co_filename):
+            raise self.boundary("impure-call", "sys.exc_info")
 
     def nothing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A call that reads nothing of what it gets."""
@@ -551,7 +560,11 @@ class WatchedTensorRules(TensorRules):
             return done[0]
 
         if type(func) is types.FunctionType:
-            return self.python_function(func, args, kwargs)
+            found = torch._C.TensorBase.__dict__.get(func.__name__)
+            if found is None:
+                return self.python_function(func, args, kwargs)
+            # A C method of the tensor's base, reported by the name of the Python method that called it.
+            func = found
         try:
             return self.operator(func, once, args, kwargs)
         except _Raised as raised:

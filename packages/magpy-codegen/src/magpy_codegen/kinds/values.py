@@ -40,6 +40,15 @@ def build_mapping_proxy(writer: MockWriter, obj: types.MappingProxyType[Any, Any
     return f"{writer.namespace.constant(types.MappingProxyType, 'mappingproxy')}({writer.value(gc.get_referents(obj)[0])})"
 
 
+def build_namespace(writer: MockWriter, obj: types.SimpleNamespace) -> str:
+    """A SimpleNamespace."""
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(types.SimpleNamespace, 'SimpleNamespace')}()")
+    if vars(obj):
+        writer.add(f"{name}.__dict__.update({writer.value(vars(obj))})")
+    return name
+
+
 BUILDERS: dict[type, Builder] = {
     slice: build_slice,
     bytearray: build_bytearray,
@@ -47,5 +56,6 @@ BUILDERS: dict[type, Builder] = {
     type({}.keys()): build_view,
     type({}.values()): build_view,
     type({}.items()): build_view,
+    types.SimpleNamespace: build_namespace,
     types.MappingProxyType: build_mapping_proxy,
 }
