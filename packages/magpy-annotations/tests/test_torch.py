@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 import torch.overrides as overrides  # noqa: E402
 
 from magpy_annotations import OpKind, Relation, default_registry  # noqa: E402
-from magpy_annotations.catalogue.torch import _kinds, _operators  # noqa: E402
+from magpy_annotations.catalogue.torch import _kinds, _operators, _torch  # noqa: E402
 
 C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 METHOD_WRAPPER = types.MethodWrapperType
@@ -222,3 +222,12 @@ def test_attributes_are_attributes() -> None:
     assert (
         annotation is not None and annotation.output.relation is Relation.ATTRIBUTE and annotation.output.key == "grad"
     )
+
+
+def test_private_names_are_what_they_are_taken_for() -> None:
+    assert issubclass(torch.Tensor, _torch.TENSOR)
+    assert type(torch.ops.aten.relu) in _torch.OVERLOADS and type(torch.ops.aten.relu.default) in _torch.OVERLOADS
+    assert _torch.is_packet(torch.ops.aten.relu) and not _torch.is_packet(torch.ops.aten.relu.default)
+    assert len(_torch.namespaces()) == 7
+    assert {str(each.returns[0].type) for each in _torch.schemas("relu")} == {"Tensor"}
+    assert _torch.schemas("no_such_operator") == ()

@@ -44,7 +44,8 @@ def register(registry: Registry, owner: str) -> None:
     """Adds the annotations of torch's operators, to be made once torch has been imported."""
 
     def source() -> Iterable[Annotation]:
-        from magpy_annotations.catalogue.torch._operators import OVERLOADS, derive, derive_overload
+        from magpy_annotations.catalogue.torch._operators import derive, derive_overload
+        from magpy_annotations.catalogue.torch._torch import OVERLOADS
 
         for tp in OVERLOADS:
             registry.add_family(tp, partial(derive_overload, owner=owner))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from magpy_annotations._model import OpKind, OpNode
+from magpy_annotations.catalogue.torch._torch import schemas
 
 _MASKS = {torch.bool, torch.uint8}
 _READS = "a number is read from a tensor"
@@ -48,12 +49,12 @@ def _number_in_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 @functools.cache
 def _tensor_places(name: str) -> tuple[frozenset[int], frozenset[str]] | None:
     """Where some form of the function takes tensors: positions and names; None when `aten` does not have it."""
-    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
-    if not schemas:
+    forms = schemas(name)
+    if not forms:
         return None
     positions: set[int] = set()
     names: set[str] = set()
-    for schema in schemas:
+    for schema in forms:
         for position, argument in enumerate(schema.arguments):
             if "Tensor" in str(argument.type):
                 names |= {argument.name, "input"} if position == 0 else {argument.name}

@@ -1,8 +1,6 @@
 """Classifies torch's C functions, methods and attributes from torch itself, once it has been imported.
 
-This module and ``_calls`` are the only ones of the package that touch torch, and some private names of it: the
-namespaces of its C functions (``torch._C._VariableFunctions`` and its sisters), ``TensorBase``, and the operator
-schemas. They are imported when somebody else has imported torch.
+Imported when somebody else has imported torch.
 """
 
 from __future__ import annotations
@@ -16,11 +14,9 @@ import torch
 from magpy_annotations._model import Annotation, Input, OpKind, OpNode, Output, Read, Relation
 from magpy_annotations.catalogue.torch._calls import refine
 from magpy_annotations.catalogue.torch._kinds import EXPLICIT, MUTATES, RANDOM_NAMES
+from magpy_annotations.catalogue.torch._torch import OVERLOADS, TENSOR, is_packet, namespaces, schemas
 
-NAMESPACES = ("_VariableFunctions", "_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
 C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-OVERLOADS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-_TENSOR = torch._C.TensorBase
 _ACCESSES = {"__get__": "", "__set__": "=", "__delete__": "="}
 
 
@@ -29,17 +25,16 @@ def functions() -> Iterator[tuple[str, str, Any]]:
 
     Besides the namespaces, the functions of ``torch`` itself that are in none (``torch.tensor`` and the like).
     """
-    for namespace in NAMESPACES:
-        holder = getattr(torch._C, namespace, None)
+    for path, holder in namespaces().items():
         for name in dir(holder):
             found = getattr(holder, name)
             if isinstance(found, C_CALLABLES) and not (name.startswith("__") and name.endswith("__")):
-                yield f"torch._C.{namespace}.{name}", name, found
+                yield f"{path}.{name}", name, found
     for name in ("tensor", "as_tensor", "from_file"):
         found = getattr(torch, name)
         if isinstance(found, C_CALLABLES):
             yield f"torch.{name}", name, found
-    for name, found in sorted(vars(_TENSOR).items()):
+    for name, found in sorted(vars(TENSOR).items()):
         found = found.__func__ if isinstance(found, staticmethod) else found
         if isinstance(found, C_CALLABLES):
             yield f"torch._C.TensorBase.{name}", name, found
@@ -47,7 +42,7 @@ def functions() -> Iterator[tuple[str, str, Any]]:
 
 def attributes() -> Iterator[tuple[str, str, Any]]:
     """Target, name and descriptor of each attribute of a tensor."""
-    for name, found in sorted(vars(_TENSOR).items()):
+    for name, found in sorted(vars(TENSOR).items()):
         if isinstance(found, types.GetSetDescriptorType | types.MemberDescriptorType):
             yield f"torch._C.TensorBase.{name}", name, found
 
@@ -55,16 +50,16 @@ def attributes() -> Iterator[tuple[str, str, Any]]:
 def classify(name: str) -> OpNode | None:
     """What the function, method or attribute access (``.shape``, ``.data=``) of a name is; None when nothing tells."""
     explicit = EXPLICIT.get(name)
-    schemas = _schemas(name)
+    forms = _schemas(name)
     if explicit is None:
-        inferred = _infer(name, schemas)
+        inferred = _infer(name, forms)
         if inferred is None:
             return None
         kind, why = inferred
     else:
         kind, why = explicit, "listed"
     random = name in RANDOM_NAMES or _tagged(name, torch.Tag.nondeterministic_seeded)
-    mutates = (*MUTATES.get(name, ()), *_written(schemas, skip_first=True))
+    mutates = (*MUTATES.get(name, ()), *_written(forms, skip_first=True))
     return OpNode(kind=kind, random=random, mutates=tuple(dict.fromkeys(mutates)), why=why)
 
 
@@ -77,24 +72,22 @@ def tagged_kind(name: str) -> OpKind | None:
     return None
 
 
-def _infer(name: str, schemas: tuple[Any, ...]) -> tuple[OpKind, str] | None:
+def _infer(name: str, forms: tuple[Any, ...]) -> tuple[OpKind, str] | None:
     if name.endswith("_") and not name.endswith("__"):
         return OpKind.INPLACE, "named in place"
     tagged = tagged_kind(name)
     if tagged is not None:
         return tagged, "tagged"
-    on_tensors = [each for each in schemas if any("Tensor" in str(arg.type) for arg in each.arguments)]
-    if not schemas or any("Tensor" not in str(ret.type) for each in on_tensors for ret in each.returns):
+    on_tensors = [each for each in forms if any("Tensor" in str(arg.type) for arg in each.arguments)]
+    if not forms or any("Tensor" not in str(ret.type) for each in on_tensors for ret in each.returns):
         return None
-    if not on_tensors and not any("Tensor" in str(ret.type) for each in schemas for ret in each.returns):
+    if not on_tensors and not any("Tensor" in str(ret.type) for each in forms for ret in each.returns):
         return None
     return OpKind.OPERATOR, "gives tensors only"
 
 
 def _schemas(name: str) -> tuple[Any, ...]:
-    if name.startswith("."):
-        return ()
-    return tuple(torch._C._jit_get_schemas_for_operator(f"aten::{name}"))
+    return () if name.startswith(".") else schemas(name)
 
 
 def _tagged(name: str, tag: Any) -> bool:
@@ -104,9 +97,9 @@ def _tagged(name: str, tag: Any) -> bool:
     return any(tag in getattr(packet, overload).tags for overload in packet.overloads())
 
 
-def _written(schemas: Iterable[Any], *, skip_first: bool) -> Iterator[str]:
+def _written(forms: Iterable[Any], *, skip_first: bool) -> Iterator[str]:
     """Arguments that the schemas mark as written."""
-    for schema in schemas:
+    for schema in forms:
         if not any("Tensor" in str(argument.type) for argument in schema.arguments):
             continue  # the list methods of TorchScript
         for position, argument in enumerate(schema.arguments):
@@ -217,7 +210,7 @@ class Operators:
             return known[1]
         if isinstance(func, types.MethodWrapperType):
             holder = func.__self__
-            if isinstance(holder, types.GetSetDescriptorType) and issubclass(_TENSOR, holder.__objclass__):
+            if isinstance(holder, types.GetSetDescriptorType) and issubclass(TENSOR, holder.__objclass__):
                 return self._accesses.get((holder.__name__, func.__name__))
             return None
         if type(func) in OVERLOADS:
@@ -232,22 +225,22 @@ class Operators:
 
 def _of_schemas(func: Any) -> OpNode:
     """The class of an operator of ``torch.ops``, from its schemas alone."""
-    packet = isinstance(func, torch._ops.OpOverloadPacket)
+    packet = is_packet(func)
     overloads = [getattr(func, name) for name in func.overloads()] if packet else [func]
     name = (func if packet else func.overloadpacket).__name__
     if overloads and overloads[0].namespace == "aten" and (node := classify(name)) is not None:
         return node
     tags = {tag for each in overloads for tag in each.tags}
-    schemas = [each._schema for each in overloads]
+    forms = [each._schema for each in overloads]
     random = torch.Tag.nondeterministic_seeded in tags
     if torch.Tag.data_dependent_output in tags:
         return OpNode(kind=OpKind.VALUE, random=random, why="tagged")
     if torch.Tag.dynamic_output_shape in tags:
         return OpNode(kind=OpKind.DYNAMIC_SHAPE, random=random, why="tagged")
-    if any("Tensor" not in str(ret.type) for schema in schemas for ret in schema.returns):
+    if any("Tensor" not in str(ret.type) for schema in forms for ret in schema.returns):
         return OpNode(kind=OpKind.VALUE, random=random, why="its schema gives more than tensors")
-    if not any(schema.returns for schema in schemas) and not any(_written(schemas, skip_first=False)):
+    if not any(schema.returns for schema in forms) and not any(_written(forms, skip_first=False)):
         return OpNode(kind=OpKind.IMPURE, random=random, why="its schema gives nothing and writes nothing")
-    written = tuple(dict.fromkeys(_written(schemas, skip_first=False)))
+    written = tuple(dict.fromkeys(_written(forms, skip_first=False)))
     kind = OpKind.INPLACE if written and "out" not in written else OpKind.OPERATOR
     return OpNode(kind=kind, random=random, mutates=written, why="by its schema")
