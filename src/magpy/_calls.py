@@ -214,7 +214,7 @@ class CallRules(AttributeRules):
         """Note what an annotated operation reads and changes."""
         if annotation.as_op_node is not None:
             return self.operator_call(function, annotation, args, keywords)
-        if not annotation.pure_closure:
+        if not annotation.pure_closure or annotation.effect:
             raise self.boundary("impure-call", describe(function))
         form = annotation
         inputs = form.bind(len(args), keywords)
@@ -245,6 +245,8 @@ class CallRules(AttributeRules):
         if pending is None:
             return None
         node, value, index = pending
+        if any(each.called and values[i] is not None for i, each in enumerate(inputs)):
+            raise self.boundary("opaque-object", f"{describe(function)} calls Python code while it changes its input")
         self.snapshot(node, value)
         if node.before is None:
             raise self.boundary("opaque-object", f"{describe(function)} changes a {type(value).__qualname__}")
@@ -259,6 +261,8 @@ class CallRules(AttributeRules):
 
     def input(self, each: Input, value: Any, values: tuple[Any, ...], index: int, form: Annotation) -> None:
         """Note what an operation does to one of its inputs."""
+        if each.alike and self.info(type(value)).tensor:
+            return  # only numbers are looked at
         if each.called:
             self.called(value, values[:index] + values[index + 1 :])
         if each.iterated:

@@ -76,6 +76,7 @@ class TensorRules(OperationRules):
                 id: self.identity_number,
                 sys.exc_info: self.exception_state,
                 threading.get_ident: self.exception_state,
+                sys.getrecursionlimit: self.exception_state,
                 torch.Tensor: self.legacy_tensor,
             }
         )
@@ -118,15 +119,22 @@ class TensorRules(OperationRules):
             op = None if annotation is None else annotation.as_op_node
         if op is None:
             raise self.boundary("unannotated-call", describe(function))
+        shown = args
+        if op.kind is OpKind.VALUE and (numbers := self.with_numbers(function, args, kwargs)) is not None:
+            op, shown = numbers
         kind = op.kind
         if kind is OpKind.METADATA:
             return self.metadata(function, run, args, kwargs)
         if kind is OpKind.SETTER:
             return self.setter(function, run, args)
         if kind is OpKind.VALUE:
+            if self.depends_on_constants(args) and self.depends_on_constants(tuple(kwargs.values())):
+                return self.constant_value(run, args, kwargs)
             raise self.boundary("tensor-value", f"by {describe(function)}")
         if kind is OpKind.DYNAMIC_SHAPE:
-            raise self.boundary("dynamic-shape", describe(function))
+            deciding = args[1:] if getattr(function, "__name__", "") == "__getitem__" else args
+            if not self.depends_on_constants(deciding) or not self.depends_on_constants(tuple(kwargs.values())):
+                raise self.boundary("dynamic-shape", describe(function))
         if kind is OpKind.IMPURE and not _is_data(function):
             raise self.boundary("tensor-attribute", getter_name(function))
         if kind is OpKind.STATE:
@@ -136,17 +144,59 @@ class TensorRules(OperationRules):
             if done is not None:
                 done((out,))
             return out
-        fx_args = tuple([self.argument(arg) for arg in args])
+        fx_args = tuple([self.argument(arg) for arg in shown])
         fx_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         where = self.user_where()
         out = run(*args, **kwargs)
         node = self.operators.call(function, fx_args, fx_kwargs, where)
         self.operator_count += 1
+        self.note_constant(node, op, kind, name_of(function), fx_args, fx_kwargs)
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
         self.mutates = self.mutates or self.inplace or any(each != "out" for each in op.mutates)
         self.random = self.random or op.random
         if out is not None:
             self.result(out, node, function)
+        return out
+
+    constants_known = True
+
+    def note_constant(self, node: Any, op: Any, kind: OpKind, name: str, args: Any, kwargs: Any) -> None:
+        """An operator on constants alone gives a constant, until something else is written into one."""
+        constant = self.operators.is_constant(args) and self.operators.is_constant(kwargs)
+        if kind is OpKind.INPLACE:
+            if not constant or op.random:
+                self.constants_known = False
+        elif constant and not op.random and not name.startswith(("empty", "new_empty", "_empty")):
+            self.operators.constants.add(node)
+
+    def depends_on_constants(self, args: tuple[Any, ...]) -> bool:
+        """Whether all tensors among some arguments have the same values at every call."""
+        return self.constants_known and all(
+            self.operators.is_constant(self.argument(arg)) for arg in args if not is_atom(arg)
+        )
+
+    def with_numbers(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that takes numbers gets tensors: where these are constants, their numbers stand in the graph."""
+        plain = self.registry.operator(function)
+        if plain is None or plain.kind is not OpKind.OPERATOR or not self.constants_known:
+            return None
+
+        def number(arg: Any) -> Any:
+            if isinstance(arg, torch.Tensor) and arg.numel() == 1 and self.operators.is_constant(self.argument(arg)):
+                return arg.item()
+            if isinstance(arg, slice):
+                return slice(number(arg.start), number(arg.stop), number(arg.step))
+            return type(arg)(map(number, arg)) if type(arg) in (list, tuple) else arg
+
+        shown = (*args[:1], *map(number, args[1:]))
+        op = self.registry.operator_call(function, shown, kwargs)
+        return (op, shown) if op is not None and op.kind is OpKind.OPERATOR else None
+
+    def constant_value(self, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A value is read from a tensor that is a constant. If tensors come of it, they are a constant operator's."""
+        out = run(*args, **kwargs)
+        if isinstance(out, torch.Tensor):
+            raise self.boundary("tensor-value", "by an operator that takes numbers")
         return out
 
     def user_where(self) -> Any:
@@ -222,6 +272,7 @@ class TensorRules(OperationRules):
         fx_args = tuple(self.argument(arg) for arg in args)
         out = run(*args)
         self.mutates = self.inplace = True
+        self.constants_known = False
         self.operators.call(function, fx_args, {}, self.user_where())
         self.operator_count += 1
         return out
@@ -260,6 +311,8 @@ class TensorRules(OperationRules):
             return arg
         if isinstance(arg, range):
             return list(arg)
+        if kind is _torch.LEGACY_TENSOR:
+            return f"{arg.__module__}.{arg.__name__}"
         raise self.boundary("opaque-object", f"a {kind.__qualname__} as an argument of an operator")
 
     def result(self, out: Any, node: Any, function: Any) -> None:
@@ -412,9 +465,9 @@ class TensorRules(OperationRules):
         self.held_by_identity.add(node.index)
 
     def exception_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """`sys.exc_info()`: what is being handled, by the observed frames when the library asks for its own."""
+        """`sys.exc_info()` and the like: state of the thread that a library asks for its own bookkeeping."""
         if not is_library(self.recorder.code().co_filename):
-            raise self.boundary("impure-call", "sys.exc_info")
+            raise self.boundary("impure-call", "state of the interpreter's thread")
 
     def nothing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A call that reads nothing of what it gets."""
@@ -592,6 +645,11 @@ def getter_name(function: Any) -> str:
     if type(function) is types.MethodWrapperType:
         return f"Tensor.{function.__self__.__name__}"
     return describe(function)
+
+
+def name_of(function: Any) -> str:
+    """The bare name of a torch function."""
+    return getattr(function, "__name__", "")
 
 
 def _is_data(function: Any) -> bool:

@@ -35,11 +35,13 @@ class OperatorGraph:
     Attributes:
         graph: the graph being built; its placeholders stand for tensors that existed before the run.
         inputs: the RefGraph nodes of the placeholders, in order.
+        constants: nodes whose tensors have the same values at every call, since no input reaches them.
     """
 
     def __init__(self) -> None:
         self.graph = torch.fx.Graph()
         self.inputs: list[Node] = []
+        self.constants: set[torch.fx.Node] = set()
         self._last_input: torch.fx.Node | None = None
 
     def input(self, node: Node, tensor: torch.Tensor) -> torch.fx.Node:
@@ -85,9 +87,24 @@ class OperatorGraph:
         made.meta["where"] = where
         return made
 
+    def is_constant(self, value: Any) -> bool:
+        """Whether an argument depends on no input: all fx nodes in it were made of constants alone."""
+        if isinstance(value, torch.fx.Node):
+            return value in self.constants
+        if isinstance(value, (tuple, list)):
+            return all(map(self.is_constant, value))
+        if isinstance(value, slice):
+            return self.is_constant((value.start, value.stop, value.step))
+        if isinstance(value, dict):
+            return all(map(self.is_constant, value.values()))
+        return True
+
     def element(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
         """One element of an operator's tuple of results."""
-        return self.graph.create_node("call_function", operator.getitem, (node, index))
+        made = self.graph.create_node("call_function", operator.getitem, (node, index))
+        if node in self.constants:
+            self.constants.add(made)
+        return made
 
     def finish(self, outputs: list[torch.fx.Node], locate: Callable[[Any], Location | None]) -> torch.fx.GraphModule:
         """Close the graph with a tuple of outputs.

@@ -21,6 +21,7 @@ class Namespace:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._names: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
 
     def constant(self, value: Any, hint: str = "c") -> str:
         """A name for `value`, which the generated code will hold."""
@@ -31,9 +32,8 @@ class Namespace:
         if base[0].isdigit() or keyword.iskeyword(base) or base in _RESERVED or _VARIABLE.fullmatch(base):
             base = f"c_{base}"
         name = base
-        number = 1
         while name in self.values:
-            number += 1
+            number = self._numbers[base] = self._numbers.get(base, 1) + 1
             name = f"{base}_{number}"
         self.values[name] = value
         self._names[id(value)] = name
