@@ -94,6 +94,8 @@ class CallRules(AttributeRules):
                 elif referent is not None and self.find(referent) is None:
                     raise self.boundary("opaque-object", "a weak reference that was made during the call")
                 return None
+            if kind in _GETTERS and len(args) == 1 and kind is not operator.itemgetter:
+                return self.call_getter(function, args[0])
             target = getattr(kind, "__magpy_target__", None)
             if target is not None:  # a compiled object called while another records is inlined
                 function = target(function)
@@ -106,6 +108,19 @@ class CallRules(AttributeRules):
                 function = found
                 continue
             return self.native(function, args, keywords)
+
+    def call_getter(self, function: Any, obj: Any) -> Any:
+        """`operator.attrgetter` and `operator.methodcaller`."""
+        reduced = function.__reduce__()
+        if type(function) is operator.attrgetter:
+            for name in reduced[1]:
+                first, _, rest = name.partition(".")
+                if not self.attribute(obj, first) and rest or rest:
+                    raise self.boundary("unannotated-call", f"operator.attrgetter({name!r})")
+            return None
+        if reduced[0] is not operator.methodcaller or not self.attribute(obj, reduced[1][0]):
+            raise self.boundary("unannotated-call", "operator.methodcaller")
+        return self.call(getattr(obj, reduced[1][0]), reduced[1][1:], {})
 
     def runs_python(self, function: Any) -> bool:
         """Whether calling an object runs a Python function, or a torch function, so that its arguments need no look."""

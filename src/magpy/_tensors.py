@@ -117,6 +117,10 @@ class TensorRules(OperationRules):
         if op is None:
             annotation = self.registry.lookup(function)
             op = None if annotation is None else annotation.as_op_node
+            if op is None and annotation is not None and annotation.pure_closure:
+                out = run(*args, **kwargs)
+                if self.is_constant(out):
+                    return out
         if op is None:
             raise self.boundary("unannotated-call", describe(function))
         shown = args
@@ -282,6 +286,8 @@ class TensorRules(OperationRules):
         kind = type(arg)
         if kind in self.quiet or kind in _torch.ATOM_TYPES:
             return arg
+        if kind is _torch.LEGACY_TENSOR:
+            return f"{arg.__module__}.{arg.__name__}"
         if isinstance(arg, torch.Tensor):
             node = self.find(arg)
             if node is None:
@@ -311,8 +317,6 @@ class TensorRules(OperationRules):
             return arg
         if isinstance(arg, range):
             return list(arg)
-        if kind is _torch.LEGACY_TENSOR:
-            return f"{arg.__module__}.{arg.__name__}"
         raise self.boundary("opaque-object", f"a {kind.__qualname__} as an argument of an operator")
 
     def result(self, out: Any, node: Any, function: Any) -> None:
