@@ -145,6 +145,5 @@ int mp_hooks_new_plan(Recorder *recorder, Plan *plan);
 int mp_hooks_enter(Recorder *recorder, Activation *activation);
 void mp_hooks_leave(Recorder *recorder, Activation *activation);
 void mp_hooks_yield(Recorder *recorder, Activation *activation);
-bool mp_hooks_is_running(Recorder *recorder, Frame *frame);
 
 #endif

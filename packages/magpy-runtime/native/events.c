@@ -139,13 +139,18 @@ stack_values(const Activation *activation, int unit, int count)
 
 /* Calls back with up to four borrowed arguments; the result is new. A failure ends the capture and gives
  * NULL. The callback may have stopped the recorder: the caller looks at the status. It may recurse deeper than the
- * program, which keeps its own limit and meets it where it would natively. */
+ * program, which keeps its own limit and meets it where it would natively; and no garbage is collected in it, so that
+ * finalizers of the program run in the program. */
 static inline PyObject *
 call_back(Recorder *recorder, PyObject *callback, PyObject *const *args, size_t count)
 {
     PyThreadState *tstate = recorder->tstate;
     mp_allow_recursion(tstate, CALLBACK_RECURSION);
+    int collects = PyGC_Disable();
     PyObject *result = PyObject_Vectorcall(callback, args, count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    if (collects) {
+        PyGC_Enable();
+    }
     mp_allow_recursion(tstate, -CALLBACK_RECURSION);
     if (result == NULL) {
         mp_fail(recorder);

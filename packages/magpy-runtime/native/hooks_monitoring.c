@@ -426,15 +426,4 @@ mp_hooks_yield(Recorder *recorder, Activation *activation)
     (void)activation;
 }
 
-/* Whether a frame is one of those that this thread is running now. */
-bool
-mp_hooks_is_running(Recorder *recorder, Frame *frame)
-{
-    Frame *running = mp_current_frame(recorder->tstate);
-    while (running != NULL && running != frame) {
-        running = running->previous;
-    }
-    return running != NULL;
-}
-
 #endif

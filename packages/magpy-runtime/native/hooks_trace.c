@@ -266,13 +266,4 @@ mp_hooks_leave(Recorder *recorder, Activation *activation)
     Py_DECREF(frame);
 }
 
-/* Whether a frame's locals may be read: its frame object is held, so they always may. */
-bool
-mp_hooks_is_running(Recorder *recorder, Frame *frame)
-{
-    (void)recorder;
-    (void)frame;
-    return true;
-}
-
 #endif

@@ -37,6 +37,9 @@ recorder_traverse(PyObject *object, visitproc visit, void *arg)
     for (Py_ssize_t i = 0; i < self->depth; i++) {
         Py_VISIT(self->stack[i].state);
     }
+#if !MP_USES_MONITORING
+    Py_VISIT(self->delegating);
+#endif
     return mp_plans_traverse(&self->plans, visit, arg);
 }
 
@@ -205,6 +208,17 @@ recorder_unpause(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* Whether an activation's frame is one of those that the thread is running now. */
+static bool
+is_running(Recorder *self, const Activation *activation)
+{
+    Frame *frame = mp_current_frame(self->tstate);
+    while (frame != NULL && (frame != activation->frame || mp_frame_code(frame) != activation->plan->code)) {
+        frame = frame->previous;
+    }
+    return frame != NULL;
+}
+
 /* The innermost activation, with `running` only when its frame certainly runs. NULL with an exception set. */
 static Activation *
 innermost(Recorder *self, bool running)
@@ -213,7 +227,7 @@ innermost(Recorder *self, bool running)
         return NULL;
     }
     Activation *activation = self->depth > 0 ? &self->stack[self->depth - 1] : NULL;
-    if (activation == NULL || (running && !mp_hooks_is_running(self, activation->frame))) {
+    if (activation == NULL || (running && !is_running(self, activation))) {
         PyErr_SetString(PyExc_RuntimeError, "no monitored frame is running");
         return NULL;
     }

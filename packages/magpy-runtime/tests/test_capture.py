@@ -567,6 +567,21 @@ def test_pause_in_a_callback():
     assert recorder.error is None and len(log) >= 6
 
 
+def test_questions_about_a_frame_that_left_in_a_pause():
+    def pauses(x):
+        recorder.pause()
+
+    def f():
+        pauses(1)
+        for question in (lambda: recorder.local(0), recorder.globals, recorder.builtins, recorder.function):
+            with pytest.raises(RuntimeError, match="no monitored frame"):
+                question()
+        return add(1, 2)
+
+    recorder = Recorder(lambda code: [None] * (len(code.co_code) // 2))
+    assert recorder.run(f) == 3
+
+
 def test_unbalanced_pause_is_an_error():
     def pauses():
         recorder.pause()
@@ -710,6 +725,33 @@ def test_states_live_only_until_after():
     recorder.run(add, (1, 2))
     assert recorder.error is None
     assert not [r for r in alive if r() is not None]
+
+
+def test_garbage_is_not_collected_in_a_callback():
+    """Finalizers of the program run in the program."""
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            where.append(inside[0])
+
+    def f():
+        for _ in range(300):
+            Cycle()
+
+    def before(inputs, arg):
+        inside[0] = True
+        keep.extend([[] for _ in range(20)])
+        inside[0] = False
+
+    where, inside, keep = [], [False], []
+    recorder = Recorder(every_unit(f, (before, None, 0, 0, None)))
+    assert gc.isenabled()
+    recorder.run(f)
+    assert recorder.error is None and gc.isenabled()
+    assert where and not any(where)
 
 
 def test_inputs_are_not_kept():
