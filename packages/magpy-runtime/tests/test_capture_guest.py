@@ -2,6 +2,7 @@
 
 import _thread
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -603,7 +604,9 @@ rounds(int(sys.argv[2]))
 print(rss() - start)
 """
     for mode in ("plain", "error", "stop"):
-        out = subprocess.run([sys.executable, "-c", script, mode, "4000"], capture_output=True, text=True)
+        environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONMALLOC", "PYTHONDEVMODE")}
+        command = [sys.executable, "-c", script, mode, "4000"]
+        out = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert out.returncode == 0, out.stderr
         # The payload of each round alone would be 1 MB; the allocator's own unrest is 200 to 500 kB.
         assert int(out.stdout) < 700_000, (mode, out.stdout)
