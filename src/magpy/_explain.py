@@ -30,8 +30,8 @@ def explain(compiled: Any) -> str:
         lines.append(f"    {REASONS[reason.slug].advice}")
     for state in states(compiled):
         for number, record in enumerate(state.cache.records):
-            lines += ["", f"record {number}: {record.hits} hits, {len(record.checks)} checks, {record.operators} operators"]
-            lines += ["", record.guard_source, record.mock_source]
+            lines += ["", f"record {number}: {record.hits} hits, {len(record.checks) + len(record.held)} checks, {record.operators} operators"]
+            lines += ["", record.guard_source, record.held_source()[0], record.mock_source]
             if record.effects:
                 lines.append("effects:")
                 lines += [f"    {effect}" for effect in record.effects]

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from magpy_codegen import GuardWriter, MockWriter, Namespace, Unbuildable, builder, make_function
+from magpy_codegen import GuardWriter, MockWriter, Namespace, Unbuildable, builder, make_function, render
 from magpy_refgraph import Atom, EdgeKind, Key, Node
-from magpy_runtime import ModeCheck, Record, TensorCheck, guard_helpers, metadata
+from magpy_runtime import ModeCheck, Record, TensorCheck, fact_table, guard_helpers, metadata
 
 from ._monitor import Monitor, internal_error, locate
 from ._reasons import Boundary
@@ -56,11 +56,14 @@ def make_record(
     namespace = Namespace()
     namespace.values.update(guard_helpers())
     namespace.values["modes_match"] = entry.modes
-    guard = GuardWriter(monitor.graph, namespace, policy.pinned, locate)
+    helpers = guard_helpers()
+    guard = GuardWriter(monitor.graph, namespace, policy.pinned, policy.path, helpers, locate)
     mutated = {effect.node.index for effect in monitor.graph.effects}
     guard_source = guard.write(len(args), tuple(kwargs), mutated)
     if monitor.inplace:
         guard_source = _check_storages(guard, monitor, guard_source)
+    held = guard.held
+    namespace.values["held_facts"] = fact_table([fact.entry() for fact in held])
     tensors = [node.obj() for node in guard.tensors]
     known = [node.initial[_TENSOR] for node in guard.tensors]
     namespace.values["tensors_match"] = TensorCheck(tensors, [each.value for each in known if isinstance(each, Atom)])
@@ -98,9 +101,11 @@ def make_record(
         mock=mock_function,
         run=run,
         guard_source=guard_source,
+        held_source=lambda: render(held, helpers, helpers["ABSENT"], locate),
         mock_source=mock_source,
         checks=tuple(check.text for check in guard.checks),
         check_keys=tuple(policy.unstable_key(check.fact) for check in guard.checks),
+        held=tuple((fact.text, fact.path) for fact in held),
         graph=graph,
         operators=count,
         effects=tuple(
@@ -120,6 +125,7 @@ class Policy:
     def __init__(self, unstable: set[Any], held: set[int]) -> None:
         self._unstable = unstable
         self._held = held
+        self._paths: dict[int, Any] = {}
         self._known: dict[int, bool] = {}
 
     def pinned(self, node: Node) -> bool:
@@ -138,28 +144,30 @@ class Policy:
             return False
         if parent.mutated and parent.current(key) is not node:
             return False  # the run itself replaced it
-        return not self._unstable or path_key(node) not in self._unstable
+        return not self._unstable or self.path(node) not in self._unstable
 
     def unstable_key(self, fact: Any) -> Any:
         """What to remember when a check of an object's identity fails."""
         if fact is None or not isinstance(fact.target, Node) or not fact.first:
             return None
-        return path_key(fact.target) if self.pinned(fact.target) else None
+        return self.path(fact.target) if self.pinned(fact.target) else None
 
-
-def path_key(node: Node) -> Any:
-    """How an object was found, in a form that is the same in every run."""
-    path: list[Any] = []
-    while node.parent is not None and node.key is not None:
-        kind, arg = node.key
-        if kind is EdgeKind.PIN:
-            path.append(id(node.obj()))
-            break
-        if isinstance(arg, ByIdentity):
-            arg = id(arg.obj)
-        path.append((kind.value, arg if type(arg) in (int, str) else repr(arg)))
-        node = node.parent
-    return tuple(path)
+    def path(self, node: Node) -> Any:
+        """How an object was found, in a form that is the same in every run."""
+        found = self._paths.get(node.index)
+        if found is None:
+            parent, key = node.parent, node.key
+            if parent is None or key is None:
+                return ()
+            kind, arg = key
+            if kind is EdgeKind.PIN:
+                found = (id(node.obj()),)
+            else:
+                if isinstance(arg, ByIdentity):
+                    arg = id(arg.obj)
+                found = (self.path(parent), kind.value, arg if type(arg) in (int, str) else repr(arg))
+            self._paths[node.index] = found
+        return found
 
 
 def _check_storages(guard: GuardWriter, monitor: Monitor, source: str) -> str:

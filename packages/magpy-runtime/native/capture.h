@@ -5,6 +5,7 @@
  *   hooks_trace.c       where events come from on CPython 3.11 (a trace function with opcode events)
  *   hooks_monitoring.c  where events come from on CPython 3.12 and later (sys.monitoring)
  *   recorder.c          the Python type Recorder
+ *   table.c             the Python type FactTable: facts about objects that a record holds, checked in one go
  *   probe.c             questions about objects that run none of the user's code
  *   module.c            the module
  *
@@ -114,6 +115,7 @@ extern PyObject *mp_null;       /* stands for a NULL slot */
 extern PyObject *mp_empty;      /* () */
 extern PyTypeObject mp_RecorderType;
 extern PyTypeObject mp_NullType;
+extern PyTypeObject mp_FactTableType;
 extern PyMethodDef mp_probe_methods[];
 
 /* plan.c */

@@ -31,7 +31,8 @@ static struct PyModuleDef native_module = {
 PyMODINIT_FUNC
 PyInit__native(void)
 {
-    if (PyType_Ready(&mp_NullType) < 0 || PyType_Ready(&mp_RecorderType) < 0) {
+    if (PyType_Ready(&mp_NullType) < 0 || PyType_Ready(&mp_RecorderType) < 0 ||
+        PyType_Ready(&mp_FactTableType) < 0) {
         return NULL;
     }
     if (mp_null == NULL) {
@@ -43,7 +44,8 @@ PyInit__native(void)
     }
     PyObject *module = PyModule_Create(&native_module);
     if (module == NULL || PyModule_AddObjectRef(module, "NULL", mp_null) < 0 ||
-        PyModule_AddType(module, &mp_NullType) < 0 || PyModule_AddType(module, &mp_RecorderType) < 0) {
+        PyModule_AddType(module, &mp_NullType) < 0 || PyModule_AddType(module, &mp_RecorderType) < 0 ||
+        PyModule_AddType(module, &mp_FactTableType) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

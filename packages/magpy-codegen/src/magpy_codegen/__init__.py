@@ -1,5 +1,6 @@
 """Guards, mocks and operator graphs, generated from a RefGraph."""
 
+from ._facts import FactKind, HeldFact, render
 from ._guard import Check, GuardWriter
 from ._mock import Builder, MockWriter, Unbuildable
 from ._operators import OperatorGraph
@@ -11,7 +12,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Builder",
     "Check",
+    "FactKind",
     "GuardWriter",
+    "HeldFact",
     "MockWriter",
     "Namespace",
     "OperatorGraph",
@@ -19,4 +22,5 @@ __all__ = [
     "builder",
     "forget_source",
     "make_function",
+    "render",
 ]

@@ -9,13 +9,17 @@ dictionaries and classes by C functions, and never evaluates an attribute throug
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
+
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Target, guard_facts
 
+from ._facts import FactKind, HeldFact
 from ._source import Namespace, Source
 
 _READ_ONLY: Final = frozenset(
@@ -26,6 +30,48 @@ _READ_ONLY: Final = frozenset(
 
 _IMMUTABLE: Final = (tuple, frozenset)
 _BASES: Final = (dict, list, tuple, set, frozenset, collections.deque)
+
+
+_FUNCTION_PARTS: Final = {
+    "__code__": FactKind.CODE,
+    "__defaults__": FactKind.DEFAULTS,
+    "__kwdefaults__": FactKind.KWDEFAULTS,
+}
+_PLAIN: Final = frozenset({int, str, bytes, float, complex, range, torch.device, torch.finfo, torch.iinfo})
+"""Types of values that are compared by value where the identity differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An element of a sequence that is no list or tuple."""
+
+    index: int
+
+    def __call__(self, container: Any) -> Any:
+        return collections.deque.__getitem__(container, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Super:
+    """A name looked up behind a class in an MRO."""
+
+    lookup: Callable[..., Any]
+    after: type
+    name: str
+
+    def __call__(self, cls: type) -> Any:
+        return self.lookup(cls, self.after, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A C member of an instance."""
+
+    get: Callable[..., Any]
+    name: str
+
+    def __call__(self, obj: Any) -> Any:
+        return self.get(obj, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +94,33 @@ class GuardWriter:
 
     Attributes:
         names: by node index, the name under which generated code knows the object.
-        checks: what each failure number means.
+        held: facts about objects that the record holds, for the table; failure number -1 - i means the i-th.
+        checks: what each other failure number means.
         bound: path variables that the guard hands on, in order.
         tensors: nodes whose metadata are checked together.
     """
 
-    def __init__(self, graph: RefGraph, namespace: Namespace, pinned: Callable[[Node], bool], locate: Any) -> None:
+    def __init__(
+        self,
+        graph: RefGraph,
+        namespace: Namespace,
+        pinned: Callable[[Node], bool],
+        path: Callable[[Node], Any],
+        helpers: dict[str, Any],
+        locate: Any,
+    ) -> None:
         self.graph = graph
         self.namespace = namespace
         self.names: dict[int, str] = {}
+        self.held: list[HeldFact] = []
         self.checks: list[Check] = []
         self.bound: list[Node] = []
         self.tensors: list[Node] = []
         self._pinned_now = pinned
         self._pinned: dict[int, bool] = {}
+        self._path = path
+        self._helpers = helpers
+        self._absent = helpers["ABSENT"]
         self._locate = locate
         self._mutable: list[Node] = []
         self.source = Source("def guard(args, kwargs):")
@@ -102,6 +161,7 @@ class GuardWriter:
         else:
             self._check(None, "kwargs", "no keyword arguments")
         self._check(None, "not modes_match()", "modes of torch")
+        out.add("if (failed := held_facts()) is not None: return -1 - failed", "objects that the record holds")
         for fact in guard_facts(self.graph):
             self._fact(fact)
         self._distinct(mutated)
@@ -143,6 +203,9 @@ class GuardWriter:
             self._check(fact, f"{self.name(node)} is {self.name(other)}", "two objects are distinct", where)
             return
         text = f"{kind.value} {key.arg!r} of {node.type.__name__}" if node.index else f"{kind.value} {key.arg!r}"
+        if node.index and self.pinned(node) and (not isinstance(target, Node) or self.pinned(target)):
+            self._hold(node, key, target, text, where)
+            return
         value = self._value(node, key)
         if kind is EdgeKind.LENGTH:
             assert isinstance(target, Atom)
@@ -156,6 +219,62 @@ class GuardWriter:
             self._check(fact, f"not keys_match({value}, {keys})", text, where)
         else:
             self._reference(fact, value, text)
+
+    def _hold(self, node: Node, key: Key, target: Target, text: str, where: Any) -> None:
+        """A fact about an object that the record holds, with an answer that it holds too."""
+        obj, kind, arg = node.obj(), key.kind, key.arg
+        plain, path = False, None
+        if target is ABSENT:
+            expected = self._absent
+        elif isinstance(target, Atom):
+            expected = target.value
+            plain = type(expected) in _PLAIN
+        else:
+            assert isinstance(target, Node)
+            expected = target.obj()
+            if target.parent is node and target.key == key:
+                path = self._path(target)
+        ask, argument = self._question(node, key)
+        if ask is FactKind.OTHER and kind is EdgeKind.KEYS:
+            values, match = expected, self._helpers["keys_match"]
+            argument, expected = (lambda container: match(container, values)), True
+        self.held.append(HeldFact(ask, obj, argument, expected, plain, text, where, path))
+        del obj, arg
+
+    def _question(self, node: Node, key: Key) -> tuple[FactKind, Any]:
+        """How the native table asks for a reference."""
+        kind, arg = key
+        helpers = self._helpers
+        match kind:
+            case EdgeKind.DICT:
+                return FactKind.DICT, None
+            case EdgeKind.ITEM if issubclass(node.type, dict):
+                return FactKind.ITEM, arg.obj if type(arg).__name__ == "ByIdentity" else arg
+            case EdgeKind.ITEM if issubclass(node.type, (list, tuple)):
+                return FactKind.ELEMENT, arg
+            case EdgeKind.ITEM:
+                return FactKind.OTHER, _Item(arg)
+            case EdgeKind.LENGTH | EdgeKind.TRUTH if not issubclass(node.type, collections.deque):
+                return (FactKind.LENGTH if kind is EdgeKind.LENGTH else FactKind.TRUTH), None
+            case EdgeKind.LENGTH:
+                return FactKind.OTHER, len
+            case EdgeKind.TRUTH:
+                return FactKind.OTHER, bool
+            case EdgeKind.CLASS:
+                return FactKind.CLASS, arg
+            case EdgeKind.SUPER:
+                return FactKind.OTHER, _Super(helpers["super_lookup"], arg[0], arg[1])
+            case EdgeKind.CELL:
+                return FactKind.CELL, None
+            case EdgeKind.REFERENT:
+                return FactKind.OTHER, helpers["referent_get"]
+            case EdgeKind.MEMBER if node.type is types.FunctionType and arg in _FUNCTION_PARTS:
+                return _FUNCTION_PARTS[arg], None
+            case EdgeKind.MEMBER if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
+                return FactKind.OTHER, _Member(helpers["member_get"], arg)
+            case EdgeKind.MEMBER:
+                return FactKind.OTHER, operator.attrgetter(arg)
+        return FactKind.OTHER, None
 
     def _implied(self, node: Node, key: Key, target: Target) -> bool:
         if key.kind is EdgeKind.MEMBER and key.arg in _READ_ONLY:
@@ -172,6 +291,10 @@ class GuardWriter:
             obj = node.obj()
             if isinstance(obj, type) or not cls.__flags__ & (1 << 9):
                 return  # an instance of an immutable type keeps its class
+            self.held.append(
+                HeldFact(FactKind.TYPE, obj, None, cls, False, f"type {cls.__name__}", fact.location, None)
+            )
+            return
         name = self.namespace.constant(cls, cls.__name__)
         self._check(fact, f"type({self.name(node)}) is not {name}", f"type {cls.__name__}", fact.location)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from magpy_runtime._backends import UnknownBackendError, names, resolve
-    from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, guard_helpers, metadata
+    from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, fact_table, guard_helpers, metadata
     from magpy_runtime._record import Record, RecordCache
 
 __version__ = "0.1.0"
@@ -19,6 +19,7 @@ _MODULES = {
     "RecordCache": "_record",
     "TensorCheck": "_checks",
     "UnknownBackendError": "_backends",
+    "fact_table": "_checks",
     "guard_helpers": "_checks",
     "metadata": "_checks",
     "names": "_backends",
@@ -32,6 +33,7 @@ __all__ = [
     "RecordCache",
     "TensorCheck",
     "UnknownBackendError",
+    "fact_table",
     "guard_helpers",
     "metadata",
     "names",

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from . import _torch
+from ._native import FactTable
 from .capture import NULL, instance_dict, super_lookup, type_lookup
 
 ABSENT: Final = NULL
@@ -162,6 +163,11 @@ def storages_match(groups: tuple[int, ...], *tensors: torch.Tensor) -> bool:
         if seen.setdefault(storage, group) != group:
             return False
     return len(seen) == len(set(groups))
+
+
+def fact_table(entries: list[tuple[int, Any, Any, Any, bool]]) -> FactTable:
+    """The native check of facts about held objects: called, it gives None or the number of the first that fails."""
+    return FactTable(entries, same_value)
 
 
 def guard_helpers() -> dict[str, Any]:

@@ -16,9 +16,12 @@ class Record:
         mock: `mock(bound, run)` runs the graph, replays effects and gives the result.
         run: the compiled graph; None when the run had no operators.
         guard_source: the guard as readable Python.
+        held_source: gives the facts about objects that the record holds as readable Python, a function `held()`, and its
+            globals.
         mock_source: the mock as readable Python.
         checks: for each number that the guard may give, what it checks, in words.
         check_keys: for each number, a key that stays the same from record to record, or None.
+        held: the same two for the facts about held objects: the guard gives -1 - i where the i-th failed.
         graph: the operator graph as torch.fx, None when the run had no operators.
         operators: number of operators in the graph.
         effects: what the mock replays, in words.
@@ -32,9 +35,11 @@ class Record:
     mock: Callable[[tuple[Any, ...], Any], Any]
     run: Callable[..., Any] | None
     guard_source: str
+    held_source: Callable[[], tuple[str, dict[str, Any]]]
     mock_source: str
     checks: tuple[str, ...]
     check_keys: tuple[Any, ...]
+    held: tuple[tuple[str, Any], ...]
     graph: Any
     operators: int
     effects: tuple[str, ...]
@@ -44,10 +49,22 @@ class Record:
     timings: dict[str, float] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
 
+    def failed(self, number: int) -> tuple[str, Any]:
+        """What check `number` is about, in words, and its key or None."""
+        if number < 0:
+            return self.held[-1 - number]
+        return self.checks[number], self.check_keys[number]
+
     def release(self) -> None:
         """Let everything go."""
         self.namespace.clear()
+        self.held = ()
+        self.held_source = _no_source
         self.run = self.graph = None
+
+
+def _no_source() -> tuple[str, dict[str, Any]]:
+    return "def held():\n    return None\n", {}
 
 
 class RecordCache:
@@ -85,9 +102,8 @@ class RecordCache:
         for record in self.records:
             number = record.guard(args, kwargs)
             if type(number) is int:
-                text = record.checks[number]
+                text, key = record.failed(number)
                 self.failed[text] = self.failed.get(text, 0) + 1
-                key = record.check_keys[number]
                 if key is not None:
                     self.unstable.add(key)
 

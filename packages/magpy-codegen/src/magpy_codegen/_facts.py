@@ -1,0 +1,121 @@
+"""Facts about what a record holds by identity: a table for the native check, and the same as readable Python.
+
+Such facts are absolute: they name objects, not paths. A model has thousands, so the Python is only written when somebody
+wants to read or to run it (`explain`, strict mode); what both say is held to agree.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from ._source import Namespace
+
+
+class FactKind(enum.IntEnum):
+    """What a fact asks of its object; the numbers are those of the native table."""
+
+    ITEM = 0  # key: dictionary key
+    DICT = 1  # the attribute dictionary
+    TYPE = 2
+    LENGTH = 3
+    TRUTH = 4
+    CLASS = 5  # key: name
+    ELEMENT = 6  # key: index into a list or tuple
+    CELL = 7
+    CODE = 8
+    DEFAULTS = 9
+    KWDEFAULTS = 10
+    OTHER = 11  # key: a function of the object
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFact:
+    """One fact about an object that a record holds.
+
+    Attributes:
+        kind: what is asked.
+        obj: of which object.
+        key: see `FactKind`.
+        expected: the answer; `absent` where nothing must be there.
+        plain: compare the answer by type and value, not by identity.
+        text: the fact in words.
+        where: where the program read it.
+        path: how the expected object was found, None where it cannot become a path.
+    """
+
+    kind: FactKind
+    obj: Any
+    key: Any
+    expected: Any
+    plain: bool
+    text: str
+    where: Any
+    path: Any
+
+    def entry(self) -> tuple[int, Any, Any, Any, bool]:
+        """The fact for the native table."""
+        return (self.kind, self.obj, self.key, self.expected, self.plain)
+
+
+_QUESTIONS = {
+    FactKind.ITEM: "dict_get({obj}, {key}, ABSENT)",
+    FactKind.DICT: "instance_dict({obj})",
+    FactKind.TYPE: "type({obj})",
+    FactKind.LENGTH: "len({obj})",
+    FactKind.TRUTH: "len({obj})",
+    FactKind.CLASS: "type_lookup({obj}, {key})",
+    FactKind.ELEMENT: "{obj}[{key}]",
+    FactKind.CELL: "cell_get({obj})",
+    FactKind.CODE: "{obj}.__code__",
+    FactKind.DEFAULTS: "{obj}.__defaults__",
+    FactKind.KWDEFAULTS: "{obj}.__kwdefaults__",
+    FactKind.OTHER: "{key}({obj})",
+}
+
+
+def render(facts: list[HeldFact], helpers: dict[str, Any], absent: Any, locate: Any) -> tuple[str, dict[str, Any]]:
+    """The facts as the source of a function `held()`, which gives None or the number of the first that fails.
+
+    Args:
+        facts: in the order of the table.
+        helpers: the names that generated code can use.
+        absent: what stands for a missing answer.
+        locate: turns `where` into a location.
+
+    Returns:
+        Source and the globals that it needs.
+    """
+    namespace = Namespace()
+    namespace.values.update(helpers)
+    lines = ["def held():"]
+    for number, fact in enumerate(facts):
+        name = namespace.constant(fact.obj, _hint(fact.obj))
+        key = fact.key
+        shown = repr(key) if type(key) in (int, str, bytes, bool, type(None)) else namespace.constant(key, _hint(key))
+        question = _QUESTIONS[fact.kind].format(obj=name, key=shown)
+        expected = fact.expected
+        if fact.kind is FactKind.LENGTH:
+            condition = f"{question} != {expected}"
+        elif fact.kind is FactKind.TRUTH:
+            condition = f"(len({name}) > 0) is not {bool(expected)}"
+        elif expected is absent:
+            condition = f"{question} is not ABSENT"
+        elif expected is None or expected is True or expected is False:
+            condition = f"{question} is not {expected}"
+        elif fact.plain:
+            plain = repr(expected) if type(expected) in (int, str) and len(repr(expected)) < 60 else None
+            condition = f"not same_value({question}, {plain or namespace.constant(expected, type(expected).__name__)})"
+        else:
+            condition = f"{question} is not {namespace.constant(expected, _hint(expected))}"
+        location = locate(fact.where) if fact.where is not None else None
+        place = "" if location is None else f": {location.file.rpartition('/')[2]}:{location.line}"
+        lines.append(f"    if {condition}: return {number}  # {fact.text}{place}")
+    lines.append("    return None")
+    return "\n".join(lines) + "\n", namespace.values
+
+
+def _hint(obj: Any) -> str:
+    name = getattr(obj, "__name__", None) if callable(obj) or type(obj).__name__ == "module" else None
+    return name if type(name) is str else type(obj).__name__.lower()

@@ -1,0 +1,307 @@
+/* A fact table: facts about objects that a record holds by identity, checked in one go.
+ *
+ * Every entry asks one question of one object and compares the answer by identity; where the answer is a plain value
+ * that need not be the same object (a number, a string), a Python function compares type and value. None of the
+ * questions runs code of the user's. */
+#include "capture.h"
+
+/* What an entry asks. The order is that of magpy_runtime._facts.FactKind. */
+typedef enum {
+    ASK_ITEM,       /* a dictionary's item at `key` */
+    ASK_DICT,       /* an instance's attribute dictionary */
+    ASK_TYPE,       /* the object's type */
+    ASK_LENGTH,     /* number of elements of a builtin container */
+    ASK_TRUTH,      /* whether a builtin container has elements */
+    ASK_CLASS,      /* a class's attribute `key` along its MRO */
+    ASK_ELEMENT,    /* element number `key` of a list or tuple */
+    ASK_CELL,       /* content of a closure's cell */
+    ASK_CODE,       /* a function's code */
+    ASK_DEFAULTS,   /* a function's defaults, None when it has none */
+    ASK_KWDEFAULTS, /* a function's keyword-only defaults, None when it has none */
+    ASK_OTHER,      /* `key(obj)`, a function of MagPy's */
+    ASK_KINDS
+} Question;
+
+typedef struct {
+    int question;
+    bool plain;             /* compare by type and value when the identity differs */
+    Py_ssize_t number;      /* ASK_LENGTH, ASK_TRUTH: expected; ASK_ELEMENT: the index */
+    PyObject *object;       /* owned */
+    PyObject *key;          /* owned, may be NULL */
+    PyObject *expected;     /* owned; mp_null: nothing must be there */
+} Fact;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *same_value;   /* owned */
+    Fact *facts;
+    Py_ssize_t count;
+} FactTable;
+
+static void
+table_clear_facts(FactTable *self)
+{
+    Py_ssize_t count = self->count;
+    Fact *facts = self->facts;
+    self->count = 0;
+    self->facts = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_XDECREF(facts[i].object);
+        Py_XDECREF(facts[i].key);
+        Py_XDECREF(facts[i].expected);
+    }
+    PyMem_Free(facts);
+}
+
+/* Number of elements of a builtin container, -1 for anything else. */
+static Py_ssize_t
+builtin_length(PyObject *object)
+{
+    if (PyDict_Check(object)) {
+        return PyDict_GET_SIZE(object);
+    }
+    if (PyList_Check(object)) {
+        return PyList_GET_SIZE(object);
+    }
+    if (PyTuple_Check(object)) {
+        return PyTuple_GET_SIZE(object);
+    }
+    if (PyAnySet_Check(object)) {
+        return PySet_GET_SIZE(object);
+    }
+    return -1;
+}
+
+/* The answer to a fact's question now: a borrowed reference, kept alive by `*owned` where it is new. NULL without an
+ * exception: there is nothing. */
+static PyObject *
+answer(const Fact *fact, PyObject **owned)
+{
+    PyObject *object = fact->object;
+    switch (fact->question) {
+    case ASK_ITEM:
+        return PyDict_GetItemWithError(object, fact->key);
+    case ASK_DICT:
+        return *owned = PyObject_GenericGetDict(object, NULL);
+    case ASK_TYPE:
+        return (PyObject *)Py_TYPE(object);
+    case ASK_CLASS:
+        return _PyType_Lookup((PyTypeObject *)object, fact->key);
+    case ASK_ELEMENT:
+        if (PyList_Check(object)) {
+            return fact->number < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, fact->number) : NULL;
+        }
+        return fact->number < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, fact->number) : NULL;
+    case ASK_CELL:
+        return PyCell_GET(object);
+    case ASK_CODE:
+        return PyFunction_GET_CODE(object);
+    case ASK_DEFAULTS:
+        return PyFunction_GET_DEFAULTS(object) != NULL ? PyFunction_GET_DEFAULTS(object) : Py_None;
+    case ASK_KWDEFAULTS:
+        return PyFunction_GET_KW_DEFAULTS(object) != NULL ? PyFunction_GET_KW_DEFAULTS(object) : Py_None;
+    default:
+        *owned = PyObject_CallOneArg(fact->key, object);
+        return *owned == mp_null ? NULL : *owned;
+    }
+}
+
+/* Whether a fact holds: 1 or 0, -1 with an exception set. */
+static int
+holds(const FactTable *self, const Fact *fact)
+{
+    if (fact->question == ASK_LENGTH) {
+        return builtin_length(fact->object) == fact->number;
+    }
+    if (fact->question == ASK_TRUTH) {
+        return (builtin_length(fact->object) > 0) == (fact->number != 0);
+    }
+    PyObject *owned = NULL;
+    PyObject *found = answer(fact, &owned);
+    int result;
+    if (found == NULL) {
+        if (PyErr_Occurred()) {
+            Py_XDECREF(owned);
+            return -1;
+        }
+        result = fact->expected == mp_null;
+    }
+    else if (found == fact->expected) {
+        result = 1;
+    }
+    else if (fact->plain && Py_TYPE(found) == Py_TYPE(fact->expected)) {
+        Py_INCREF(found);
+        PyObject *args[3] = {NULL, found, fact->expected};
+        PyObject *same = PyObject_Vectorcall(self->same_value, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        Py_DECREF(found);
+        result = same == NULL ? -1 : same == Py_True;
+        Py_XDECREF(same);
+    }
+    else {
+        result = 0;
+    }
+    Py_XDECREF(owned);
+    return result;
+}
+
+/* table(): None when all facts hold, else the number of the first that does not. */
+static PyObject *
+table_call(PyObject *object, PyObject *const *Py_UNUSED(args), size_t nargsf, PyObject *kwnames)
+{
+    FactTable *self = (FactTable *)object;
+    if (PyVectorcall_NARGS(nargsf) != 0 || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 0)) {
+        PyErr_SetString(PyExc_TypeError, "a fact table takes no arguments");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        int held = holds(self, &self->facts[i]);
+        if (held < 0) {
+            return NULL;
+        }
+        if (!held) {
+            return PyLong_FromSsize_t(i);
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+/* Whether an object is what a question may be asked of. */
+static bool
+fits(int question, PyObject *object, PyObject *key)
+{
+    switch (question) {
+    case ASK_ITEM:
+        return PyDict_Check(object) && key != NULL;
+    case ASK_LENGTH:
+    case ASK_TRUTH:
+        return builtin_length(object) >= 0;
+    case ASK_CLASS:
+        return PyType_Check(object) && key != NULL && PyUnicode_CheckExact(key);
+    case ASK_ELEMENT:
+        return PyList_Check(object) || PyTuple_Check(object);
+    case ASK_CELL:
+        return PyCell_Check(object);
+    case ASK_CODE:
+    case ASK_DEFAULTS:
+    case ASK_KWDEFAULTS:
+        return PyFunction_Check(object);
+    case ASK_OTHER:
+        return key != NULL && PyCallable_Check(key);
+    case ASK_DICT:
+        return !PyType_Check(object);
+    default:
+        return question == ASK_TYPE;
+    }
+}
+
+/* FactTable(facts, same_value): facts are tuples (kind, object, key, expected, plain); all are kept. */
+static PyObject *
+table_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *list, *same_value;
+    if (!PyArg_ParseTuple(args, "O!O:FactTable", &PyList_Type, &list, &same_value)) {
+        return NULL;
+    }
+    FactTable *self = (FactTable *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->vectorcall = table_call;
+    self->same_value = Py_NewRef(same_value);
+    Py_ssize_t size = PyList_GET_SIZE(list);
+    self->facts = PyMem_Calloc(size > 0 ? (size_t)size : 1, sizeof(Fact));
+    if (self->facts == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        int question, plain;
+        PyObject *object, *key, *expected, *entry = PyList_GET_ITEM(list, i);
+        if (!PyTuple_Check(entry) || !PyArg_ParseTuple(entry, "iOOOp", &question, &object, &key, &expected, &plain)) {
+            Py_DECREF(self);
+            return NULL;
+        }
+        Fact fact = {.question = question, .plain = plain};
+        key = key == Py_None && question != ASK_ITEM ? NULL : key;
+        if (question < 0 || question >= ASK_KINDS || !fits(question, object, key)) {
+            PyErr_Format(PyExc_ValueError, "fact %zd: question %d cannot be asked of a %s", i, question,
+                         Py_TYPE(object)->tp_name);
+            Py_DECREF(self);
+            return NULL;
+        }
+        if (question == ASK_LENGTH || question == ASK_TRUTH || question == ASK_ELEMENT) {
+            fact.number = PyLong_AsSsize_t(question == ASK_ELEMENT ? key : expected);
+            if (fact.number == -1 && PyErr_Occurred()) {
+                Py_DECREF(self);
+                return NULL;
+            }
+        }
+        if (key != NULL && PyUnicode_CheckExact(key)) {
+            Py_INCREF(key);
+            PyUnicode_InternInPlace(&key);
+            fact.key = key;
+        }
+        else {
+            fact.key = Py_XNewRef(key);
+        }
+        fact.object = Py_NewRef(object);
+        fact.expected = Py_NewRef(expected);
+        self->facts[i] = fact;
+        self->count = i + 1;
+    }
+    return (PyObject *)self;
+}
+
+static int
+table_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    FactTable *self = (FactTable *)object;
+    Py_VISIT(self->same_value);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Py_VISIT(self->facts[i].object);
+        Py_VISIT(self->facts[i].key);
+        Py_VISIT(self->facts[i].expected);
+    }
+    return 0;
+}
+
+static int
+table_clear(PyObject *object)
+{
+    FactTable *self = (FactTable *)object;
+    table_clear_facts(self);
+    Py_CLEAR(self->same_value);
+    return 0;
+}
+
+static void
+table_dealloc(PyObject *object)
+{
+    PyObject_GC_UnTrack(object);
+    table_clear(object);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static Py_ssize_t
+table_length(PyObject *object)
+{
+    return ((FactTable *)object)->count;
+}
+
+static PySequenceMethods table_sequence = {.sq_length = table_length};
+
+PyTypeObject mp_FactTableType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "magpy_runtime._native.FactTable",
+    .tp_basicsize = sizeof(FactTable),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_doc = "FactTable(facts, same_value)\n--\n\nFacts about objects that are held by identity, checked in one go.",
+    .tp_new = table_new,
+    .tp_dealloc = table_dealloc,
+    .tp_traverse = table_traverse,
+    .tp_clear = table_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(FactTable, vectorcall),
+    .tp_as_sequence = &table_sequence,
+};
