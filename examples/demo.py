@@ -204,7 +204,7 @@ class Demo:
             eager = operators_run(lambda: reference(*args, **kwargs))
         self.row.operators = eager.total()
         if len(graphs) != 1 or not inputs:
-            self.fail(f"{len(graphs)} operator graphs, run {len(inputs)} times")
+            self.fail(f"{len(graphs)} operator graphs, run {len(inputs)} times: {self.front_end.served(compiled)}")
             return
         if self.front_end.name == "magpy":
             for problem in graph_problems(graphs[0]):
