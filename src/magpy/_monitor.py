@@ -6,6 +6,7 @@ run is over.
 
 from __future__ import annotations
 
+import gc
 import time
 import types
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class Monitor(WatchedTensorRules):
         if failure is not None:
             return self._natively(function, args, kwargs, failure, started)
         result, error = None, None
+        collecting = gc.isenabled()
+        gc.disable()  # finalizers of unrelated garbage would run inside of the region
         self.switch_on()
         try:
             result = self.recorder.run(function, args, kwargs)
@@ -72,6 +75,8 @@ class Monitor(WatchedTensorRules):
             error = raised
         finally:
             self.switch_off()
+            if collecting:
+                gc.enable()
         seconds = time.perf_counter() - started
         found = self.recorder.error
         if isinstance(found, Boundary):

@@ -6,6 +6,8 @@ without a node ends the region; it is never taken for a constant.
 
 from __future__ import annotations
 
+import _warnings
+import functools
 import sys
 import threading
 import types
@@ -28,6 +30,7 @@ from ._reasons import Boundary
 from ._state import ATOMS, is_atom, is_library
 
 ATOMS.update(_torch.ATOM_TYPES)
+ATOMS.update(_torch.NUMPY_SCALARS)
 _TENSOR: Final = Key(EdgeKind.TENSOR)
 
 
@@ -80,6 +83,7 @@ class TensorRules(OperationRules):
                 torch.Tensor: self.legacy_tensor,
             }
         )
+        specials[_warnings._filters_mutated] = self.nothing  # type: ignore[attr-defined]
         for kind in (type(threading.Lock()), type(threading.RLock())):
             for name in ("__enter__", "__exit__", "acquire", "release"):
                 specials[kind.__dict__[name]] = self.lock
@@ -311,8 +315,11 @@ class TensorRules(OperationRules):
             if node is not None and node.external:
                 self.read_items(node, arg)
             return {key: self.argument(value) for key, value in arg.items()}
-        if isinstance(arg, (int, float, complex, str, bool)):
-            return {int: int, float: float, str: str}.get(kind.__base__, lambda value: value)(arg)
+        if kind in _torch.NUMPY_SCALARS:
+            return arg.item()
+        for plain in (int, float, complex, str):
+            if isinstance(arg, plain):
+                return plain.__new__(plain, arg)
         if is_atom(arg):
             return arg
         if isinstance(arg, range):
@@ -445,6 +452,17 @@ class TensorRules(OperationRules):
         if _torch.LEGACY_VARIABLE is not None and issubclass(cls, _torch.LEGACY_VARIABLE):
             return self.variable(args, keywords)
         return super().call_class(cls, args, keywords)
+
+    def native(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """C code is called. A cache that a library keeps around a function of its own gives what the function would."""
+        if type(function) is _LRU_CACHE:
+            wrapped = function.__wrapped__
+            if type(wrapped) is types.FunctionType and is_library(wrapped.__code__.co_filename):
+                for arg in (*args, *keywords.values()):
+                    self.hashed(arg)
+                self.callable_facts(wrapped)
+                return None
+        return super().native(function, args, keywords)
 
     def lock(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A lock of a library's own is taken or released; it is free again when the call returns."""
@@ -634,6 +652,7 @@ class WatchedTensorRules(TensorRules):
             return done[0] if done else func(*args, **kwargs)
 
 
+_LRU_CACHE: Final = type(functools.lru_cache(len))
 _READS: Final = frozenset({"is_grad_enabled", "autocast_decrement_nesting_", "current_device"})
 _MODE_SETTERS: Final = frozenset(
     {

@@ -38,6 +38,15 @@ COMPILER_GLOBALS: Final = torch.compiler.is_compiling.__globals__
 
 ATOM_TYPES: Final[tuple[type, ...]] = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 PLAIN_TENSORS: Final[tuple[type, ...]] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+try:
+    import numpy
+
+    NUMPY_SCALARS: tuple[type, ...] = tuple(
+        {each for each in numpy.sctypeDict.values() if issubclass(each, (numpy.number, numpy.bool_))}
+    )
+except ImportError:
+    NUMPY_SCALARS = ()
+
 FUNCTION_APPLY: Final = torch._C._FunctionBase.__dict__.get("apply")
 LEGACY_VARIABLE: Final = getattr(torch._C, "_LegacyVariableBase", None)
 
@@ -60,6 +69,7 @@ __all__ = [
     "LEGACY_TENSOR",
     "LEGACY_VARIABLE",
     "MODE_QUERIES",
+    "NUMPY_SCALARS",
     "PLAIN_TENSORS",
     "TorchFunctionMode",
     "dispatch_mode_depth",

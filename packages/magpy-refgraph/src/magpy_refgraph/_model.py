@@ -316,4 +316,4 @@ def same_value(one: object, other: object) -> bool:
         return repr(one) == repr(other)
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(same_value, one, other))
-    return bool(one == other)
+    return bool(one == other) or bool(one != one and other != other)

@@ -28,6 +28,8 @@ def same_value(one: Any, other: Any) -> bool:
         return False
     if kind is float or kind is complex or kind is range:
         return repr(one) == repr(other)
+    if kind.__module__ == "numpy":
+        return bool(one == other) or bool(one != one and other != other)
     return kind in _COMPARABLE and bool(one == other)
 
 
