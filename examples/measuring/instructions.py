@@ -18,6 +18,7 @@ import importlib.util
 import os
 import sys
 import sysconfig
+import tempfile
 import threading
 from types import CodeType, FrameType
 from typing import Any
@@ -133,6 +134,7 @@ class _Rule:
             os.path.dirname(__file__) + os.sep,
             os.path.join(os.path.dirname(os.path.dirname(__file__)), "demo.py"),
         )
+        self.inductor = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or f"{tempfile.gettempdir()}{os.sep}torchinductor_"
         self.magpy: tuple[str, ...] = ()
         for name in MAGPY_PACKAGES:
             spec = importlib.util.find_spec(name)
@@ -142,7 +144,7 @@ class _Rule:
     def of_file(self, name: str) -> bool | None:
         if name.startswith("<magpy") or name.startswith(self.magpy) or name.startswith(self.own):
             return False
-        if name.startswith(GENERATED_BY_COMPILER) or f"{os.sep}torchinductor_" in name:
+        if name.startswith(GENERATED_BY_COMPILER) or name.startswith(self.inductor):
             return False
         if name.startswith(self.torch):
             head = name.removeprefix(self.torch).split(os.sep)[0]
