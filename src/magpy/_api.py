@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import NoneType
 from typing import Any, TypeVar, overload
 
 import torch
 
 from magpy_runtime import resolve
 
-from ._compiled import Compiled, Config, NotCompiled
+from ._compiled import Compiled, Config
 from ._module import compile_module, entries_of_module
+from ._refusals import NotCompiled, strip
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -72,38 +74,43 @@ def compile(  # noqa: A001 - the name that users know from torch
         TypeError: `target` cannot be called, or an option has the wrong type.
         ValueError: the backend is unknown (the message lists the known ones), or `record_limit` is less than 1.
     """
+    for name, value, kinds in (
+        ("fullgraph", fullgraph, (bool,)),
+        ("dynamic", dynamic, (bool, NoneType)),
+        ("options", options, (dict, NoneType)),
+        ("record_limit", record_limit, (int,)),
+    ):
+        if not isinstance(value, kinds) or (kinds == (int,) and isinstance(value, bool)):
+            expected = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise TypeError(f"{name} must be {expected}, not {type(value).__qualname__} ({value!r})")
+    if record_limit < 1:
+        raise ValueError(f"record_limit must be at least 1, not {record_limit}")
     config = Config(
         backend=resolve(backend, options),
         backend_name=backend,
-        fullgraph=bool(fullgraph),
+        fullgraph=fullgraph,
         dynamic=dynamic,
         options=options,
-        record_limit=_limit(record_limit),
+        record_limit=record_limit,
     )
-    if dynamic not in (None, True, False):
-        raise TypeError(f"dynamic must be True, False or None, not {dynamic!r}")
     if target is None:
         return functools.partial(_compile, config=config)
     return _compile(target, config=config)
 
 
-def _limit(value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"record_limit must be an int, not {type(value).__qualname__}")
-    if value < 1:
-        raise ValueError(f"record_limit must be at least 1, not {value}")
-    return value
-
-
 def _compile(target: Any, *, config: Config) -> Any:
     if isinstance(target, torch.nn.Module):
         return compile_module(target, config)
-    if not callable(target):
-        raise TypeError(f"magpy.compile takes a callable, not {type(target).__qualname__}")
+    if isinstance(target, (staticmethod, classmethod)):  # the decorator stands above theirs
+        return type(target)(_compile(target.__func__, config=config))
     if isinstance(target, type):
         raise TypeError("magpy.compile takes an instance, not a class; compile the module that the class makes")
-    if isinstance(target, types.FunctionType) and hasattr(target, "__magpy__"):
-        target = target.__magpy__.target
+    if not callable(target):
+        raise TypeError(f"magpy.compile takes a callable, not {type(target).__qualname__}")
+    if isinstance(target, types.FunctionType):
+        known = target.__dict__.get("__magpy__")
+        if isinstance(known, Compiled):
+            target = known.target
     return make_wrapper(target, config)
 
 
@@ -112,12 +119,22 @@ def make_wrapper(target: Callable[..., Any], config: Config) -> Any:
     state = Compiled(target, config)
     serve = state.serve
 
-    @functools.wraps(target, updated=("__dict__",) if hasattr(target, "__dict__") else ())
+    @_look_like(target)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        return serve(args, kwargs)
+        try:
+            return serve(args, kwargs)
+        except BaseException as error:
+            strip(error)
+            raise
 
-    compiled.__magpy__ = state  # type: ignore[attr-defined]
+    compiled.__magpy__ = state
     return compiled
+
+
+def _look_like(target: Any) -> Callable[[Any], Any]:
+    """Name, documentation, signature and `__wrapped__` of a callable; of a function its attributes, too."""
+    copied = ("__dict__",) if isinstance(target, (types.FunctionType, types.MethodType)) else ()
+    return functools.wraps(target, updated=copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +171,14 @@ def states(compiled: Any) -> list[Compiled]:
     Raises:
         TypeError: it was not made by `magpy.compile`.
     """
-    found = getattr(compiled, "__magpy__", None)
+    entries = entries_of_module(compiled)
+    if entries is not None:
+        return entries
+    function = compiled.__func__ if isinstance(compiled, (types.MethodType, staticmethod, classmethod)) else compiled
+    found = function.__dict__.get("__magpy__") if isinstance(function, types.FunctionType) else None
     if isinstance(found, Compiled):
         return [found]
-    entries = entries_of_module(compiled)
-    if entries is None:
-        raise TypeError(f"a {type(compiled).__qualname__} that magpy.compile did not make")
-    return entries
+    raise TypeError(f"a {type(compiled).__qualname__} that magpy.compile did not make")
 
 
 def info(compiled: Any) -> Info:
@@ -169,7 +187,7 @@ def info(compiled: Any) -> Info:
     records = [record for state in found for record in state.cache.records]
     timings: dict[str, float] = {}
     for state in found:
-        for name, seconds in state.statistics.timings.items():
+        for name, seconds in [*state.statistics.timings.items()]:
             timings[name] = timings.get(name, 0.0) + seconds
     return Info(
         monitored=sum(state.statistics.monitored for state in found),
@@ -179,7 +197,7 @@ def info(compiled: Any) -> Info:
         graphs=sum(record.graph is not None for record in records),
         ops=sum(record.operators for record in records),
         boundaries=(),
-        reasons=tuple(reason for state in found for reason in state.statistics.reasons.values()),
+        reasons=tuple(replace(reason) for state in found for reason in [*state.statistics.reasons.values()]),
         timings=timings,
     )
 
@@ -190,7 +208,45 @@ def reset(compiled: Any) -> None:
         state.reset()
 
 
-def disable(function: T) -> T:
-    """Keep a function out of compiled regions: a call of it ends the region, and it runs natively."""
-    function.__magpy_disable__ = True  # type: ignore[attr-defined]
-    return function
+@overload
+def disable(function: T) -> T: ...
+
+
+@overload
+def disable(function: None = None) -> Callable[[T], T]: ...
+
+
+def disable(function: Any = None) -> Any:
+    """Keep a function or a module out of compiled regions: a call of it ends the region, and it runs natively.
+
+    Args:
+        function: any callable. Without it, a decorator is returned.
+
+    Returns:
+        A function for a function, which itself is left as it was; a module is marked and returned.
+
+    Raises:
+        TypeError: `function` cannot be called.
+    """
+    if function is None:
+        return disable
+    if isinstance(function, torch.nn.Module):
+        vars(function)["__magpy_disable__"] = True
+        return function
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(disable(function.__func__))
+    if isinstance(function, type) or not callable(function):
+        raise TypeError(f"magpy.disable takes a function or a module, not {type(function).__qualname__}")
+    known = getattr(function, "__dict__", {}).get("__magpy__")
+    target = known.target if isinstance(known, Compiled) else function
+
+    @_look_like(target)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return target(*args, **kwargs)
+        except BaseException as error:
+            strip(error)
+            raise
+
+    disabled.__magpy_disable__ = True
+    return disabled

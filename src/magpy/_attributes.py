@@ -199,7 +199,7 @@ class AttributeRules(State):
             return self.bind(found, obj)
         return meta is type or self.lookup(meta, "__getattr__") is NULL
 
-    def super_attribute(self, obj: super, name: str) -> bool:
+    def super_attribute(self, obj: Any, name: str) -> bool:
         """`super.__getattribute__`: the MRO of the object's class behind the given one."""
         owner: Any = obj.__self_class__
         if owner is None:

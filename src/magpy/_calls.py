@@ -12,21 +12,17 @@ from typing import Any, Final
 
 from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
 from magpy_refgraph import EdgeKind, Key
-from magpy_runtime.capture import NULL
+from magpy_runtime.capture import NULL, instance_dict
 
 from ._attributes import AttributeRules, Pending
 from ._state import is_atom, is_mutable_type
 
-_ITERATORS: Final = tuple(
-    type(made)
-    for made in (
-        iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), iter(range(0)),
-        reversed([]), reversed({}), enumerate([]), zip(), map(len, ()), filter(None, ()), (None for _ in ()),
-    )
+_ITERATORS: Final[tuple[type, ...]] = (
+    *(type(iter(made)) for made in ([], (), {}, {}.values(), {}.items(), set(), "", range(0))),  # type: ignore[var-annotated]
+    type(reversed([])), type(reversed({})), enumerate, zip, map, filter, types.GeneratorType,
 )  # fmt: skip
 _PEEKED: Final = frozenset(
-    type(made)
-    for made in (iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), reversed([]))
+    type(iter(made)) for made in ([], (), {}, {}.values(), {}.items(), set(), reversed([]))  # type: ignore[var-annotated]
 )
 _GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -42,6 +38,7 @@ class CallRules(AttributeRules):
     def __init__(self) -> None:
         super().__init__()
         self.used: set[int] = set()
+        self.held_by_identity: set[int] = set()
         self.nested_codes: set[types.CodeType] = set()
         self.specials: dict[int, Callable[[tuple[Any, ...], dict[str, Any]], Any]] = {}
         self.reading: set[int] = set()
@@ -63,6 +60,18 @@ class CallRules(AttributeRules):
                     return special(args, keywords)
                 if id(function) not in self.used:
                     self.use_function(function)
+                if function.__dict__:
+                    if "__magpy_disable__" in function.__dict__:
+                        raise self.boundary("disabled", describe(function))
+                    if "__magpy__" in function.__dict__:  # a compiled function, inlined
+                        node = self.find(function)
+                        if node is None or not node.external:
+                            raise self.boundary("opaque-object", "a function that was compiled during the call")
+                        self.held_by_identity.add(node.index)
+                        function = function.__dict__["__magpy__"].target
+                        if not is_atom(function):
+                            self.pin(function)
+                        continue
                 return None
             if kind is types.MethodType:
                 node = self.find(function)
@@ -99,7 +108,10 @@ class CallRules(AttributeRules):
             target = getattr(kind, "__magpy_target__", None)
             if target is not None:  # a compiled object called while another records is inlined
                 function = target(function)
+                self.pin(function)
                 continue
+            if "__magpy_disable__" in (instance_dict(function) or ()):
+                raise self.boundary("disabled", describe(function))
             if is_mutable_type(kind):
                 found = self.lookup(kind, "__call__")
                 if found is NULL:
@@ -325,7 +337,7 @@ class CallRules(AttributeRules):
                 self.read_length(node, obj)
                 if -len(obj) <= key < len(obj):
                     key %= len(obj)
-                    self.follow(node, Key(EdgeKind.ITEM, key), base.__getitem__(obj, key))
+                    self.follow(node, Key(EdgeKind.ITEM, key), base.__getitem__(obj, key))  # type: ignore[index]
         elif not is_atom(obj):
             self.read(obj, Read.DEEP)
 

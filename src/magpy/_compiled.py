@@ -2,67 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-import warnings
+import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from magpy_annotations import Registry, default_registry
+from magpy_codegen import forget_source
 from magpy_runtime import Record, RecordCache
+from magpy_runtime.capture import instance_dict
 
+from . import _torch
 from ._monitor import Monitor, Run, internal_error
-from ._reasons import REASONS, Boundary
+from ._reasons import Boundary
 from ._recording import Entry, make_record
+from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, strip, warn
 
-_ATTEMPTS = 3
-
-
-class FullGraphError(RuntimeError):
-    """`fullgraph=True` was asked for, and the program is not one operator graph.
-
-    Attributes:
-        reason: slug of the reason, see `magpy.REASONS`.
-        file: the user's file.
-        line: the line in it.
-    """
-
-    def __init__(self, boundary: Boundary) -> None:
-        place = f" at {boundary.file}:{boundary.line}" if boundary.file else ""
-        super().__init__(f"[{boundary.slug}] {boundary}{place}. {REASONS[boundary.slug].advice}")
-        self.reason = boundary.slug
-        self.file = boundary.file
-        self.line = boundary.line
-
-
-class NotCompiledWarning(UserWarning):
-    """A compiled callable runs natively; once for each callable."""
-
-
-class Unsupported(FullGraphError):
-    """The name under which graph capturers' refusals are known."""
-
-
-@dataclass(slots=True)
-class NotCompiled:
-    """Why something was not compiled, and how often.
-
-    Attributes:
-        slug: the reason, see `magpy.REASONS`.
-        message: the reason in words.
-        file: the user's file, "" if unknown.
-        line: the line in it, 0 if unknown.
-        count: number of calls.
-    """
-
-    slug: str
-    message: str
-    file: str
-    line: int
-    count: int
+_ATTEMPTS: Final = 3
+_LONGEST_WAIT: Final = 1 << 16
+_RUN: Final = re.compile(r"\brun\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +69,16 @@ def registry() -> Registry:
         return _registry
 
 
-class GraphFailed(Exception):  # noqa: N818 - it never leaves this module
-    """The compiled graph raised."""
+class _Damage(Exception):
+    """A graph raised after it had updated one of its inputs, so that the call cannot be made again."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.context = error.__context__
 
 
-class _Graph:
-    """Calls a compiled graph and tells its failures from the mock's."""
+class _Updating:
+    """A compiled graph that updates its inputs: tells whether it had done so when it raises."""
 
     __slots__ = ("run",)
 
@@ -119,14 +86,31 @@ class _Graph:
         self.run = run
 
     def __call__(self, *inputs: Any) -> Any:
+        before = [-1 if each.is_inference() else each._version for each in inputs]
         try:
             return self.run(*inputs)
         except Exception as error:
-            raise GraphFailed from error
+            for each, version in zip(inputs, before, strict=True):
+                if version < 0 or each._version != version:
+                    raise _Damage(error) from None
+            raise
 
 
 class Compiled:
-    """One compiled callable."""
+    """One compiled callable.
+
+    Attributes:
+        target: what runs natively.
+        config: the options.
+        cache: the records.
+        statistics: how calls were served.
+        failures: attempts in a row that gave no record.
+        exceptions: attempts in a row that gave none because the program raised.
+        wait: calls that run natively before the next attempt.
+        lock: held by the thread that records.
+        warned: whether the user was told that calls run natively.
+        latest: the reason that stands for native calls without an attempt.
+    """
 
     def __init__(self, target: Callable[..., Any], config: Config) -> None:
         self.target = target
@@ -134,102 +118,185 @@ class Compiled:
         self.cache = RecordCache(config.record_limit)
         self.statistics = Statistics()
         self.failures = 0
+        self.exceptions = 0
+        self.wait = 0
         self.lock = threading.Lock()
         self.warned = False
+        self.latest: NotCompiled | None = None
 
     def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Serve one call: from a record, by a monitored run, or natively."""
+        """Serve one call: from a record, by a monitored run, or natively.
+
+        Whoever calls this hands exceptions to `strip`. The program never runs inside of an exception handler here: it
+        could see the exception that is handled, as `sys.exc_info()` or as the context of its own.
+        """
         if _recording.active:
             return self.target(*args, **kwargs)
-        found = self.cache.find(args, kwargs)
-        if found is not None:
-            record, bound = found
-            if record.run is None or record.mutates:
-                result = record.mock(bound, record.run)
-            else:
-                state = torch.get_rng_state() if record.random else None
-                graph = _Graph(record.run)
-                try:
-                    result = record.mock(bound, graph)
-                except GraphFailed:
-                    # An operator raised that did not when the record was made. Nothing has changed yet, so the
-                    # program itself runs, and raises or recovers as it would.
-                    if state is not None:
-                        torch.set_rng_state(state)
-                    return self._native(args, kwargs)
+        found, problem = None, None
+        try:
+            found = self.cache.find(args, kwargs)
+        except Exception as error:
+            problem = settle(internal_error(error))
+        if found is None:
+            return self._miss(args, kwargs) if problem is None else self._guard_failed(problem, args, kwargs)
+        record, bound = found
+        random_state = torch.get_rng_state() if record.random else None
+        try:
+            result = record.mock(bound, record.run)
+        except Exception as error:
+            problem = self._served_badly(record, error)
+        else:
             record.hits += 1
             self.statistics.hits += 1
             return result
-        return self._miss(args, kwargs)
+        if random_state is not None:
+            torch.set_rng_state(random_state)
+        # An operator raised that did not when the record was made, or the backend's code fails. Nothing has changed
+        # yet, so the program itself runs, and raises or recovers as it would.
+        result = self._native(args, kwargs)
+        self._drop(record)
+        self._refuse(problem)
+        return result
+
+    def _served_badly(self, record: Record, error: Exception) -> Boundary:
+        """Graph or mock raised. Returns the reason if the call can be made again; raises where something was changed."""
+        if isinstance(error, _Damage):
+            original = error.error
+            try:
+                raise original
+            except Exception:
+                original.__context__ = error.context
+                raise
+        assert error.__traceback__ is not None
+        entry = error.__traceback__.tb_next
+        lines = record.mock_source.splitlines()
+        graph_line = next((number for number, line in enumerate(lines, 1) if _RUN.search(line)), 0)
+        in_graph = entry is not None and entry.tb_lineno <= graph_line
+        if record.effects and not in_graph:
+            raise error
+        if in_graph:
+            boundary = Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}")
+            boundary.__cause__ = error
+            return settle(boundary)
+        return settle(internal_error(error))
+
+    def _guard_failed(self, problem: Boundary, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A guard raised: its record goes."""
+        for record in self.cache.records:
+            try:
+                record.guard(args, kwargs)
+            except Exception:
+                self._drop(record)
+        self._refuse(problem)
+        return self._native(args, kwargs)
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.failures >= _ATTEMPTS or not self.lock.acquire(blocking=False):
+        fullgraph = self.config.fullgraph
+        if is_disabled(self.target):
+            self._refuse(Boundary("disabled", _name(self.target)))
             return self._native(args, kwargs)
-        try:
-            if self.cache.records:
-                self.cache.note_miss(args, kwargs)
-            if self.cache.full:
-                worst = sorted(self.cache.failed.items(), key=lambda item: -item[1])[:3]
-                self._refuse(Boundary("record-limit", "; ".join(text for text, _ in worst)))
-                return self._native(args, kwargs)
-            return self._record(args, kwargs)
-        finally:
-            self.lock.release()
-
-    def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.statistics.native += 1
-        for reason in self.statistics.reasons.values():
-            reason.count += self.failures >= _ATTEMPTS
-        return self.target(*args, **kwargs)
-
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not fullgraph and (self.failures >= _ATTEMPTS or self.wait):
+            if self.wait:
+                self.wait -= 1
+            if self.latest is not None:
+                self.latest.count += 1
+            return self._native(args, kwargs)
+        if not self.lock.acquire(blocking=False):
+            return self._native(args, kwargs)  # another thread records
         monitor = None
+        problem = None
         _recording.active = True
         try:
             try:
+                self._prepare(args, kwargs)
                 entry = Entry.now()
                 monitor = Monitor(registry())
+            except Boundary as boundary:
+                problem = boundary
             except Exception as error:
-                self._refuse(internal_error(error))
-                return self._native(args, kwargs)
-            run = monitor.run(self.target, args, kwargs)
-            self.statistics.monitored += 1
-            self._add_time("run", run.seconds)
-            record, failure = self._generate(monitor, entry, args, kwargs, run)
-            if record is not None:
-                self.cache.add(record)
-                self.failures = 0
+                problem = settle(internal_error(error))
+            if monitor is not None:
+                return self._record(monitor, entry, args, kwargs)
         finally:
             _recording.active = False
-            if monitor is not None:
-                monitor.release()
-        if failure is not None:
-            self.failures += 1
-            if run.error is None:
-                self._refuse(failure)
+            self.lock.release()
+        assert problem is not None
+        self._refuse(problem)
+        return self._native(args, kwargs)
+
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Learn from a miss which facts do not hold."""
+        cache = self.cache
+        if cache.full and ("record-limit", "", 0) in self.statistics.reasons:
+            raise Boundary("record-limit")
+        if cache.records:
+            cache.note_miss(args, kwargs)
+        if cache.full:
+            worst = sorted(cache.failed.items(), key=lambda item: -item[1])[:3]
+            raise Boundary("record-limit", "; ".join(text for text, _ in worst))
+
+    def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.statistics.native += 1
+        return self.target(*args, **kwargs)
+
+    def _record(self, monitor: Monitor, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        cache, statistics = self.cache, self.statistics
+        run = monitor.run(self.target, args, kwargs)
+        if run.observed:
+            statistics.monitored += 1
+        else:
+            statistics.native += 1
+        self._add_time("run", run.seconds)
+        failure = run.failure
+        try:
+            if failure is not None:
+                settle(failure)
             else:
-                self._note(failure)
+                record, failure = self._generate(monitor, entry, args, kwargs, run)
+                if record is not None:
+                    cache.add(record)
+                    self.failures = self.exceptions = 0
+        finally:
+            _release(monitor)
+        if failure is not None:
+            self._failed(failure, run.error)
         if run.error is not None:
-            error_, run.error = run.error, None
-            raise error_
+            error, run.error = run.error, None
+            context = error.__context__
+            try:
+                raise error
+            except BaseException:
+                error.__context__ = context  # `raise` puts what the caller handles there
+                raise
         return run.result
+
+    def _failed(self, failure: Boundary, error: BaseException | None) -> None:
+        """An attempt gave no record."""
+        if failure.slug == "exception":
+            # It may be the arguments' fault, so attempts go on, but ever more rarely.
+            self.exceptions += 1
+            self.wait = 0 if self.exceptions < _ATTEMPTS else min(1 << self.exceptions, _LONGEST_WAIT)
+            self._note(failure)
+            return
+        self.failures += 1
+        self._refuse(failure, may_raise=error is None)
 
     def _generate(
         self, monitor: Monitor, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run
     ) -> tuple[Record | None, Boundary | None]:
-        if run.failure is not None:
-            return None, run.failure
         started = time.perf_counter()
         try:
             record = make_record(monitor, entry, args, kwargs, run.result, self.config.backend, self.cache.unstable)
         except Boundary as boundary:
-            return None, boundary
+            return None, settle(boundary)
         except Exception as error:
-            return None, internal_error(error)
+            return None, settle(internal_error(error))
         finally:
             self._add_time("generate", time.perf_counter() - started)
         for name, seconds in record.timings.items():
             self._add_time(name, seconds)
+        if record.mutates and record.run is not None:
+            record.run = _Updating(record.run)
         return record, None
 
     def _add_time(self, name: str, seconds: float) -> None:
@@ -237,32 +304,91 @@ class Compiled:
 
     # -- reasons ------------------------------------------------------------------------------------------------------
 
-    def _note(self, boundary: Boundary) -> None:
+    def _note(self, boundary: Boundary) -> str:
+        details = "".join(getattr(boundary, "__notes__", ()))
         key = (boundary.slug, boundary.file, boundary.line)
         found = self.statistics.reasons.get(key)
         if found is None:
-            self.statistics.reasons[key] = NotCompiled(boundary.slug, str(boundary), boundary.file, boundary.line, 1)
+            found = NotCompiled(boundary.slug, str(boundary), boundary.file, boundary.line, 1, details)
+            self.statistics.reasons[key] = found
         else:
             found.count += 1
+        self.latest = found
+        return details
 
-    def _refuse(self, boundary: Boundary) -> None:
+    def _refuse(self, boundary: Boundary, *, may_raise: bool = True) -> None:
         """A call is not compiled: keep the reason; raise or warn."""
-        self._note(boundary)
+        details = self._note(boundary)
         if self.config.fullgraph:
-            raise Unsupported(boundary) from boundary
-        if not self.warned:
+            if may_raise:
+                error = FullGraphError(boundary.slug, str(boundary), boundary.file, boundary.line)
+                if details:
+                    error.add_note(details)
+                raise error
+        elif not self.warned:
             self.warned = True
-            place = f" ({boundary.file}:{boundary.line})" if boundary.file else ""
-            name = getattr(self.target, "__qualname__", type(self.target).__qualname__)
-            try:
-                warnings.warn(f"{name} runs natively: {boundary}{place}", NotCompiledWarning, stacklevel=4)
-            except NotCompiledWarning:
-                pass  # warnings are errors here, but the program's result must not depend on MagPy
+            warn(_name(self.target), boundary)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Drop all records and start anew."""
-        with self.lock:
-            self.cache.clear()
-            self.statistics = Statistics()
-            self.failures = 0
-            self.warned = False
+        """Drop all records and start anew. Calls that other threads are serving now are not disturbed."""
+        records = self.cache.records
+        self.cache = RecordCache(self.config.record_limit)
+        self.statistics = Statistics()
+        self.failures = self.exceptions = self.wait = 0
+        self.warned = False
+        self.latest = None
+        for record in records:
+            _forget(record)
+
+    def _drop(self, record: Record) -> None:
+        self.cache.discard(record)
+        _forget(record)
+
+    def __del__(self) -> None:
+        if _forget is not None and hasattr(self, "cache"):
+            for record in self.cache.records:
+                _forget(record)
+
+
+def _forget(record: Record) -> None:
+    """Undo what keeps a record's parts alive or known after it was dropped; calls that use it now are not disturbed."""
+    forget_source(record.guard)  # type: ignore[arg-type]
+    forget_source(record.mock)  # type: ignore[arg-type]
+    if record.graph is not None:
+        _torch.dismantle(record.graph)
+
+
+def _release(monitor: Monitor) -> None:
+    """Let a monitor go. It refers to itself in many ways; without its attributes it needs no garbage collection."""
+    try:
+        monitor.release()
+    finally:
+        vars(monitor).clear()
+
+
+def is_disabled(target: Any) -> bool:
+    """Whether `magpy.disable` was applied to a callable. Runs no user code."""
+    while isinstance(target, types.MethodType):
+        target = target.__func__
+    return (instance_dict(target) or {}).get("__magpy_disable__") is True
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
+        return target.__qualname__
+    return type(target).__qualname__
+
+
+__all__ = [
+    "Compiled",
+    "Config",
+    "FullGraphError",
+    "NotCompiled",
+    "NotCompiledWarning",
+    "Statistics",
+    "is_disabled",
+    "registry",
+    "strip",
+]

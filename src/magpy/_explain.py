@@ -28,9 +28,11 @@ def explain(compiled: Any) -> str:
         place = f" at {reason.file}:{reason.line}" if reason.file else ""
         lines.append(f"not compiled [{reason.slug}] {reason.message}{place} ({reason.count} calls)")
         lines.append(f"    {REASONS[reason.slug].advice}")
+        lines += [f"    {line}" for line in reason.details.splitlines()]
     for state in states(compiled):
         for number, record in enumerate(state.cache.records):
-            lines += ["", f"record {number}: {record.hits} hits, {len(record.checks) + len(record.held)} checks, {record.operators} operators"]
+            checks = len(record.checks) + len(record.held)
+            lines += ["", f"record {number}: {record.hits} hits, {checks} checks, {record.operators} operators"]
             lines += ["", record.guard_source, record.held_source()[0], record.mock_source]
             if record.effects:
                 lines.append("effects:")

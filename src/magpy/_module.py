@@ -6,89 +6,185 @@ State, parameters, hooks and `training` are therefore one and the same; `isinsta
 
 from __future__ import annotations
 
+import copy
 import functools
-from typing import Any
+import types
+from typing import Any, Final
 
 import torch
 
-from ._compiled import Compiled, Config
+from magpy_runtime.capture import type_lookup
 
-_classes: dict[type, type] = {}
+from ._compiled import Compiled, Config
+from ._refusals import strip
+
+_CLASS: Final[Any] = object.__dict__["__class__"]
 
 
 class _State:
     """What a compiled module has besides the original's attributes."""
 
+    __slots__ = ("base", "call", "config", "forward", "module")
+
     def __init__(self, module: torch.nn.Module, config: Config) -> None:
         self.module = module
+        self.base = type(module)
         self.config = config
         self.call = Compiled(module, config)
         self.forward: Compiled | None = None
 
     def forward_entry(self) -> Compiled:
         """The entry of direct calls of `forward`, which run no hooks."""
-        if self.forward is None:
-            self.forward = Compiled(self.module.forward, self.config)
-        return self.forward
+        entry, target = self.forward, self.module.forward
+        if entry is None or entry.target != target:
+            entry = self.forward = Compiled(target, self.config)
+        return entry
+
+    def entries(self) -> list[Compiled]:
+        """All that served calls."""
+        return [self.call] if self.forward is None else [self.call, self.forward]
+
+
+class _Twin:
+    """The methods of compiled modules that differ from the original's; the first base of their classes."""
+
+    __slots__ = ()
+    _magpy_state: _State
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """The original's class is not told of a subclass that its author did not write."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        state = self._magpy_state
+        if type(state.module) is not state.base:
+            _follow_class(self, state)
+        try:
+            return state.call.serve(args, kwargs)
+        except BaseException as error:
+            strip(error)
+            raise
+        finally:
+            if type(state.module) is not state.base:
+                _follow_class(self, state)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        state = self._magpy_state
+        return compile_again, (state.module, state.config)
+
+    def __copy__(self) -> Any:
+        state = self._magpy_state
+        return compile_module(copy.copy(state.module), state.config)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        state = self._magpy_state
+        return compile_module(copy.deepcopy(state.module, memo), state.config)
+
+
+class _TwinWithState(_Twin):
+    """Usually the first base: with the slot here, the class of an instance can be changed as the original's can."""
+
+    __slots__ = ("_magpy_state",)
 
 
 def compile_module(module: torch.nn.Module, config: Config) -> torch.nn.Module:
     """A compiled twin of a module."""
-    state = getattr(type(module), "__magpy_state__", None)
-    if state is not None:
-        module = state.__get__(module).module
-    twin: torch.nn.Module = object.__new__(compiled_class(type(module)))
+    if isinstance(module, _Twin):
+        module = module._magpy_state.module
+    cls = compiled_class(type(module))
+    twin: Any = object.__new__(cls)
     object.__setattr__(twin, "__dict__", module.__dict__)
-    type(twin).__magpy_state__.__set__(twin, _State(module, config))  # type: ignore[attr-defined]
-    return twin
-
-
-def entries_of_module(compiled: Any) -> list[Compiled] | None:
-    """The entries of a compiled module, None if it is none."""
-    slot = getattr(type(compiled), "__magpy_state__", None)
-    if slot is None:
-        return None
-    state = slot.__get__(compiled)
-    return [state.call] + ([state.forward] if state.forward is not None else [])
-
-
-def compiled_class(cls: type) -> type:
-    """The subclass of a module class whose instances are compiled."""
-    found = _classes.get(cls)
-    if found is not None:
-        return found
-
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        return slot.__get__(self).call.serve(args, kwargs)
-
-    @functools.wraps(cls.forward)  # type: ignore[attr-defined]
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return slot.__get__(self).forward_entry().serve(args, kwargs)
-
-    def __reduce_ex__(self: Any, protocol: Any) -> Any:  # noqa: N807
-        state = slot.__get__(self)
-        return compile_again, (state.module, state.config)
-
-    def target(self: Any) -> Any:
-        return slot.__get__(self).module
-
-    namespace = {
-        "__slots__": ("__magpy_state_slot",),
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": cls.__doc__,
-        "__call__": __call__,
-        "forward": forward,
-        "__reduce_ex__": __reduce_ex__,
-        "__magpy_target__": staticmethod(target),
-    }
-    made = type(cls)(cls.__name__, (cls,), namespace)
-    slot = next(value for name, value in vars(made).items() if name.endswith("__magpy_state_slot"))
-    made.__magpy_state__ = slot  # type: ignore[attr-defined]
-    _classes[cls] = made
+    type.__getattribute__(cls, "_magpy_state").__set__(twin, _State(module, config))
+    made: torch.nn.Module = twin
     return made
 
 
 def compile_again(module: torch.nn.Module, config: Config) -> torch.nn.Module:
-    """Compile a copy of a module as the original was; pickling and deep copies come here."""
+    """Compile a copy of a module as the original was; pickles come here."""
     return compile_module(module, config)
+
+
+def entries_of_module(compiled: Any) -> list[Compiled] | None:
+    """The entries of a compiled module, None if it is none."""
+    return compiled._magpy_state.entries() if isinstance(compiled, _Twin) else None
+
+
+def _base(cls: type) -> type:
+    """The class of the original of a compiled module of class `cls`."""
+    base: type = cls.__bases__[1]
+    return base
+
+
+def _follow_class(twin: Any, state: _State) -> None:
+    """The original's class was changed (lazy modules and parametrizations do that): change the twin's accordingly."""
+    state.base = type(state.module)
+    _CLASS.__set__(twin, compiled_class(state.base))
+
+
+def compiled_class(cls: type) -> type:
+    """The subclass of a module class whose instances are compiled. It lives as long as an instance."""
+    for known in type.__subclasses__(cls):
+        if issubclass(known, _Twin) and _base(known) is cls:
+            return known
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._magpy_state.forward_entry().serve(args, kwargs)
+        except BaseException as error:
+            strip(error)
+            raise
+
+    def read_class(self: Any) -> type:
+        return type(self._magpy_state.module)
+
+    def set_class(self: Any, new: type) -> None:
+        state = self._magpy_state
+        state.module.__class__ = _base(new) if issubclass(new, _Twin) else new
+        _follow_class(self, state)
+
+    namespace: dict[str, Any] = {
+        "__slots__": (),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        "__class__": property(read_class, set_class),
+        "__magpy_target__": staticmethod(_target),
+    }
+    original = type_lookup(cls, "forward")
+    if isinstance(original, types.FunctionType):
+        namespace["forward"] = functools.wraps(original)(forward)
+    if hasattr(cls, "__del__"):
+        namespace["__del__"] = _nothing  # the original has its own
+    for base in cls.__mro__:
+        for name, member in vars(base).items():
+            if type(member) is types.MemberDescriptorType and name not in namespace:
+                namespace[name] = _slot(name)
+    make = type(cls)
+    try:
+        return make(cls.__name__, (_TwinWithState, cls), namespace)
+    except TypeError:  # the original has slots of its own
+        namespace["__slots__"] = ("_magpy_state",)
+        return make(cls.__name__, (_Twin, cls), namespace)
+
+
+def _target(twin: Any) -> torch.nn.Module:
+    module: torch.nn.Module = twin._magpy_state.module
+    return module
+
+
+def _nothing(self: Any) -> None:
+    """Instead of a finalizer."""
+
+
+def _slot(name: str) -> property:
+    """A slot of the original, seen on its twin."""
+
+    def read(self: Any) -> Any:
+        return getattr(self._magpy_state.module, name)
+
+    def write(self: Any, value: Any) -> None:
+        setattr(self._magpy_state.module, name, value)
+
+    def delete(self: Any) -> None:
+        delattr(self._magpy_state.module, name)
+
+    return property(read, write, delete)

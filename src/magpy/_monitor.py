@@ -32,12 +32,14 @@ class Run:
         error: what it raised, or None.
         failure: why there can be no record, or None.
         seconds: how long it took.
+        observed: whether it was watched at all.
     """
 
     result: Any
     error: BaseException | None
     failure: Boundary | None
     seconds: float
+    observed: bool = True
 
 
 class Monitor(WatchedTensorRules):
@@ -65,19 +67,37 @@ class Monitor(WatchedTensorRules):
             failure = internal_error(internal)
         if failure is not None:
             return self._natively(function, args, kwargs, failure, started)
-        result, error = None, None
+        begun: list[bool] = []
+        results: list[Any] = []
+
+        def program(*args: Any, **kwargs: Any) -> None:
+            begun.append(True)
+            results.append(function(*args, **kwargs))
+
+        error: BaseException | None = None
         collecting = gc.isenabled()
         gc.disable()  # finalizers of unrelated garbage would run inside of the region
-        self.switch_on()
         try:
-            result = self.recorder.run(function, args, kwargs)
+            self.switch_on()
+            self.recorder.run(program, args, kwargs)
         except BaseException as raised:
             error = raised
         finally:
-            self.switch_off()
             if collecting:
                 gc.enable()
+        try:
+            self.switch_off()
+        except Exception as internal:
+            failure = internal_error(internal)
+        if error is not None and (results or not begun):  # not the program's
+            failure = internal_error(error)
+            error = None
+            if not begun:
+                return self._natively(function, args, kwargs, failure, started)
+        result = results.pop() if results else None
         seconds = time.perf_counter() - started
+        if failure is not None:
+            return Run(result, error, failure, seconds)
         found = self.recorder.error
         if isinstance(found, Boundary):
             failure = found
@@ -91,9 +111,9 @@ class Monitor(WatchedTensorRules):
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Boundary, started: float
     ) -> Run:
         try:
-            return Run(function(*args, **kwargs), None, failure, time.perf_counter() - started)
+            return Run(function(*args, **kwargs), None, failure, time.perf_counter() - started, False)
         except BaseException as raised:
-            return Run(None, raised, failure, time.perf_counter() - started)
+            return Run(None, raised, failure, time.perf_counter() - started, False)
 
     def _inputs(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The external state: the callable, which the record holds, and its arguments."""

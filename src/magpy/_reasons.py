@@ -45,6 +45,11 @@ _TABLE = (
         advice="Set class attributes outside of the compiled function.",
     ),
     Reason(
+        slug="disabled",
+        message="a function was called that magpy.disable keeps out of compiled regions: {detail}",
+        advice="Calls of disabled functions run natively; call it outside of the compiled function.",
+    ),
+    Reason(
         slug="dynamic-shape",
         message="the shape of an operator's result depends on tensor values: {detail}",
         advice="Use an operator with a fixed result shape (torch.where instead of a boolean mask) where possible.",

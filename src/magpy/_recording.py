@@ -51,6 +51,8 @@ def make_record(
     Raises:
         Boundary: there can be no record.
     """
+    if not entry.modes():
+        raise Boundary("impure-call", "modes of torch are not as they were before the call")
     started = time.perf_counter()
     policy = Policy(unstable, monitor.held_by_identity)
     namespace = Namespace()

@@ -262,7 +262,7 @@ class State:
             for name in keys:
                 self.note_item(node, name, dict.__getitem__(source, name), where)
         elif base in (set, frozenset):
-            members = tuple(base.__iter__(source))  # type: ignore[union-attr]
+            members = tuple(base.__iter__(source))
             self.graph.note(node, _KEYS, Atom(members), where)
             for member in members:
                 if not is_atom(member):
@@ -314,7 +314,7 @@ class State:
             if base is dict:
                 node.before = {name: dict.__getitem__(obj, name) for name in _dict_keys(obj)}
             elif base is not None:
-                node.before = base(base.__iter__(obj))  # type: ignore[call-arg, attr-defined]
+                node.before = base(base.__iter__(obj))  # type: ignore[attr-defined]
 
 
 class ByIdentity:

@@ -6,7 +6,9 @@ without a node ends the region; it is never taken for a constant.
 
 from __future__ import annotations
 
+import _abc
 import _warnings
+import abc
 import functools
 import sys
 import threading
@@ -20,7 +22,7 @@ from magpy_annotations import Annotation, OpKind, Read
 from magpy_codegen import OperatorGraph
 from magpy_refgraph import Atom, EdgeKind, Key, Node
 from magpy_runtime import metadata
-from magpy_runtime.capture import NULL
+from magpy_runtime.capture import NULL, type_lookup
 
 from . import _torch
 from ._attributes import Pending
@@ -46,7 +48,6 @@ class TensorRules(OperationRules):
         self.mode = _Mode(self)
         self.mode_on = False
         self.globals_seen = {}
-        self.held_by_identity: set[int] = set()
         self.operator_count = 0
         self.inplace = False
         self.mutates = False
@@ -79,6 +80,8 @@ class TensorRules(OperationRules):
                 id: self.identity_number,
                 sys.exc_info: self.exception_state,
                 threading.get_ident: self.exception_state,
+                _abc._abc_instancecheck: self.abstract_check,
+                _abc._abc_subclasscheck: self.abstract_check,
                 sys.getrecursionlimit: self.exception_state,
                 torch.Tensor: self.legacy_tensor,
             }
@@ -240,11 +243,28 @@ class TensorRules(OperationRules):
         for arg in (*args, *kwargs.values()):
             self.touch(arg)
         out = run(*args, **kwargs)
+        if args and isinstance(args[0], torch.Tensor):
+            self.uncovered_metadata(function, args, kwargs, out)
         if not self.is_constant(out):
             if isinstance(out, torch.Tensor) and self.find(out) is not None:
                 return out
             raise self.boundary("tensor-attribute", describe(function))
         return out
+
+    def uncovered_metadata(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """What torch's tensor guards do not compare is a fact of its own."""
+        if type(function) is types.MethodWrapperType:
+            name = function.__self__.__name__
+        else:
+            name = name_of(function)
+        if name in _COVERED:
+            return
+        node = self.find(args[0])
+        if node is None or not node.external:
+            return
+        if name not in _SINGLE or len(args) > 1 or kwargs or type_lookup(type(args[0]), name) is NULL:
+            raise self.boundary("tensor-attribute", name)
+        self.follow(node, Key(EdgeKind.MEMBER, name), out)
 
     def is_constant(self, out: Any) -> bool:
         """Whether an output is a plain value all through."""
@@ -317,9 +337,12 @@ class TensorRules(OperationRules):
             return {key: self.argument(value) for key, value in arg.items()}
         if kind in _torch.NUMPY_SCALARS:
             return arg.item()
-        for plain in (int, float, complex, str):
-            if isinstance(arg, plain):
-                return plain.__new__(plain, arg)
+        if isinstance(arg, int):
+            return int.__new__(int, arg)
+        if isinstance(arg, float):
+            return float.__new__(float, arg)
+        if isinstance(arg, str):
+            return str.__str__(arg)
         if is_atom(arg):
             return arg
         if isinstance(arg, range):
@@ -430,6 +453,8 @@ class TensorRules(OperationRules):
             raise self.boundary("unannotated-call", describe(cls))
         for arg in args:
             self.read(arg, Read.DEEP)
+        function: Any
+        fx_args: tuple[Any, ...]
         if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
             function, fx_args = torch.tensor, (self.argument(args[0]),)
         elif all(isinstance(arg, (int, torch.Size)) for arg in args):
@@ -508,6 +533,13 @@ class TensorRules(OperationRules):
         if isinstance(args[0], type):
             self.mro(args[0])
         self.class_check(args[1], "__subclasscheck__")
+
+    def abstract_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """An abstract base class is asked: what is registered with it is covered by the token of its caches."""
+        token = Key(EdgeKind.MODE, "abc_cache_token")
+        self.graph.read(self.graph.root, token, Atom(abc.get_cache_token()), self.where())
+        if len(args) > 1:
+            self.mro(args[1] if isinstance(args[1], type) else type(args[1]))
 
     def class_check(self, classes: Any, name: str) -> None:
         """A class or a tuple of classes is asked for its instances."""
@@ -652,6 +684,28 @@ class WatchedTensorRules(TensorRules):
             return done[0] if done else func(*args, **kwargs)
 
 
+_COVERED: Final = frozenset(
+    {
+        "size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "get_device", "dense_dim", "sparse_dim",
+        "is_complex", "is_conj", "is_contiguous", "is_floating_point", "is_inference", "is_neg", "is_signed", "__len__",
+        "is_same_size", "is_distributed", "can_cast", "promote_types", "result_type", "_is_zerotensor", "type", "_dimI",
+        "_dimV", "shape", "dtype", "device", "layout", "ndim", "itemsize", "nbytes", "requires_grad", "is_cpu", "is_cuda",
+        "is_ipu", "is_maia", "is_meta", "is_mkldnn", "is_mps", "is_mtia", "is_nested", "is_quantized", "is_sparse",
+        "is_sparse_csr", "is_vulkan", "is_xla", "is_xpu", "volatile", "_has_symbolic_sizes_strides", "_python_dispatch",
+        "is_vulkan_available", "_nnpack_available", "cudnn_is_acceptable", "_use_cudnn_rnn_flatten_weight", "_parse_to",
+        "_has_compatible_shallow_copy_type",
+    }
+)  # fmt: skip
+"""Metadata that follow from what a tensor guard compares: type, dtype, device, layout, sizes, strides, dispatch keys."""
+
+_SINGLE: Final = frozenset(
+    {
+        "storage_offset", "is_leaf", "retains_grad", "output_nr", "name", "grad", "_grad", "_backward_hooks", "grad_dtype",
+        "_post_accumulate_grad_hooks", "is_pinned", "_is_view", "is_coalesced",
+    }
+)  # fmt: skip
+"""Metadata that become facts of their own."""
+
 _LRU_CACHE: Final = type(functools.lru_cache(len))
 _READS: Final = frozenset({"is_grad_enabled", "autocast_decrement_nesting_", "current_device"})
 _MODE_SETTERS: Final = frozenset(
@@ -666,7 +720,7 @@ _MODE_SETTERS: Final = frozenset(
 def getter_name(function: Any) -> str:
     """A torch function's name; for a getter or setter the attribute's."""
     if type(function) is types.MethodWrapperType:
-        return f"Tensor.{function.__self__.__name__}"
+        return f"Tensor.{getattr(function.__self__, '__name__', '')}"
     return describe(function)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 import torch._C
 import torch.compiler
+import torch.fx
 from torch.overrides import TorchFunctionMode
 
 push_mode: Final = torch._C._push_on_torch_function_stack
@@ -59,6 +60,21 @@ EVAL_FRAME_SETTERS: Final[tuple[Any, ...]] = tuple(
 
 LEGACY_TENSOR: Final = type(torch.FloatTensor)
 
+
+def dismantle(module: torch.fx.GraphModule) -> None:
+    """Cut the cycles of a graph that nobody will look at again, so that it needs no garbage collection."""
+    graph: Any = module.graph
+    nodes = [*graph.nodes]
+    for node in nodes:
+        node._update_args_kwargs((), {})
+    for node in [*nodes, graph._root]:
+        node.users.clear()
+        node.meta.clear()
+        node._prev = node._next = None
+        object.__setattr__(node, "graph", None)
+    vars(graph).clear()
+
+
 __all__ = [
     "ATOM_TYPES",
     "COMPILER_GLOBALS",
@@ -72,6 +88,7 @@ __all__ = [
     "NUMPY_SCALARS",
     "PLAIN_TENSORS",
     "TorchFunctionMode",
+    "dismantle",
     "dispatch_mode_depth",
     "function_mode_depth",
     "functorch_depth",

@@ -306,7 +306,7 @@ class GuardWriter:
         if kind is EdgeKind.KEYWORD:
             return f"kwargs[{arg!r}]"
         if kind is EdgeKind.MODE:
-            return f"mode({arg!r})"
+            return f"mode_{arg}()"
         name = self.name(node)
         base = next((base for base in _BASES if issubclass(node.type, base)), None)
         plain = node.type is base
@@ -320,10 +320,11 @@ class GuardWriter:
                 assert base is not None
                 if plain:
                     return f"{name}[{arg}]"
-                return f"{self.namespace.constant(base.__getitem__, base.__name__ + '_item')}({name}, {arg})"  # type: ignore[attr-defined]
+                item = self.namespace.constant(base.__getitem__, f"{base.__name__}_item")  # type: ignore[index]
+                return f"{item}({name}, {arg})"
             case EdgeKind.LENGTH | EdgeKind.TRUTH:
                 assert base is not None
-                length = f"len({name})" if plain else f"{self.namespace.constant(base.__len__, base.__name__ + '_len')}({name})"  # type: ignore[attr-defined]
+                length = f"len({name})" if plain else f"{self.namespace.constant(base.__len__, f'{base.__name__}_len')}({name})"
                 return length if kind is EdgeKind.LENGTH or not plain else name
             case EdgeKind.KEYS:
                 return name

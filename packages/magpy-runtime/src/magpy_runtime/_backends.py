@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -71,11 +71,35 @@ def inductor(
     patches: dict[str, Any] = {"fallback_random": True}
     patches.update(options or {})
 
+    module = _for_functionalization(module)
+
     def compile_it(gm: torch.fx.GraphModule, fakes: list[torch.Tensor]) -> Compiled:
-        compiled: Compiled = compile_fx(gm, fakes, config_patches=patches)
-        return compiled
+        compiled: Any = compile_fx(gm, fakes, config_patches=patches)
+        return cast(Compiled, compiled)
 
     return _with_fake_inputs(compile_it, module, inputs)
+
+
+class UnsupportedGraphError(RuntimeError):
+    """The graph holds an operator that the backend would get wrong."""
+
+
+_UNSEEN = ("requires_grad_", "detach_", "set_data")
+"""Operators on a tensor's own attributes: functionalisation drops them without a word."""
+
+
+def _for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Refuse what AOTAutograd would drop, and write `x.data` as `x.detach()`, whose aliases it tracks."""
+    for node in list(module.graph.nodes):
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        if node.op in ("call_method", "call_function") and name in _UNSEEN:
+            raise UnsupportedGraphError(f"{name} inside of the graph")
+        if node.target is getattr and node.args[1] == "data":
+            with module.graph.inserting_before(node):
+                node.replace_all_uses_with(module.graph.call_method("detach", (node.args[0],)))
+            module.graph.erase_node(node)
+    module.recompile()
+    return module
 
 
 def _with_fake_inputs(backend: Backend, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Compiled:

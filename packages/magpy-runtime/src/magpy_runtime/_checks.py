@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import types
 import weakref
 from collections.abc import Callable
@@ -88,6 +89,8 @@ def referent_get(reference: weakref.ref[Any]) -> Any:
 def member_get(obj: Any, name: str) -> Any:
     """A C member (a slot, a getter of a C base) of an object, ABSENT when it is not set."""
     descriptor = type_lookup(type(obj), name)
+    if type(descriptor) is types.MethodDescriptorType:  # a fact that has no attribute of its own: storage_offset()
+        return descriptor(obj)
     if type(descriptor) not in (types.MemberDescriptorType, types.GetSetDescriptorType):
         return ABSENT
     try:
@@ -181,6 +184,7 @@ def guard_helpers() -> dict[str, Any]:
         "instance_dict": instance_dict,
         "keys_match": keys_match,
         "member_get": member_get,
+        "mode_abc_cache_token": abc.get_cache_token,
         "referent_get": referent_get,
         "same_value": same_value,
         "storages_match": storages_match,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +82,7 @@ class RecordCache:
         self.limit = limit
         self.failed: dict[str, int] = {}
         self.unstable: set[Any] = set()
+        self._lock = threading.Lock()
 
     @property
     def full(self) -> bool:
@@ -93,7 +95,10 @@ class RecordCache:
             bound = record.guard(args, kwargs)
             if type(bound) is tuple:
                 if record is not self.records[0]:
-                    self.records = (record, *(each for each in self.records if each is not record))
+                    with self._lock:
+                        others = tuple([each for each in self.records if each is not record])
+                        if len(others) < len(self.records):  # unless it was dropped meanwhile
+                            self.records = (record, *others)
                 return record, bound
         return None
 
@@ -109,7 +114,13 @@ class RecordCache:
 
     def add(self, record: Record) -> None:
         """Add a record in front."""
-        self.records = (record, *self.records)
+        with self._lock:
+            self.records = (record, *self.records)
+
+    def discard(self, record: Record) -> None:
+        """Take a record out; calls that it is serving now are not disturbed."""
+        with self._lock:
+            self.records = tuple([each for each in self.records if each is not record])
 
     def clear(self) -> None:
         """Drop all records."""

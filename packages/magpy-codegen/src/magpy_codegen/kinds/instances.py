@@ -78,7 +78,7 @@ def _fill(writer: MockWriter, name: str, obj: Any, base: type) -> None:
         owner = collections.OrderedDict if base is collections.OrderedDict else dict
         fill_dict(writer, name, obj, constant(owner.__setitem__, f"{owner.__name__}_setitem"))
     elif base in (list, set, collections.deque):
-        items = ", ".join([writer.value(item) for item in base.__iter__(obj)])  # type: ignore[attr-defined]
+        items = ", ".join([writer.value(item) for item in base.__iter__(obj)])
         extend = {list: "extend", set: "update", collections.deque: "extend"}[base]
         if base is collections.deque:
             writer.add(f"{constant(collections.deque.__init__, 'deque_init')}({name}, (), {obj.maxlen!r})")
