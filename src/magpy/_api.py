@@ -21,7 +21,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 @overload
-def compile(
+def compile(  # noqa: A001
     target: T,
     *,
     backend: str | Callable[..., Any] = "inductor",
@@ -33,7 +33,7 @@ def compile(
 
 
 @overload
-def compile(
+def compile(  # noqa: A001
     target: None = None,
     *,
     backend: str | Callable[..., Any] = "inductor",

@@ -122,7 +122,8 @@ def _follow_class(twin: Any, state: _State) -> None:
 
 def compiled_class(cls: type) -> type:
     """The subclass of a module class whose instances are compiled. It lives as long as an instance."""
-    for known in type.__subclasses__(cls):
+    subclasses: list[type] = type.__subclasses__(cls)
+    for known in subclasses:
         if issubclass(known, _Twin) and _base(known) is cls:
             return known
 
