@@ -1,0 +1,171 @@
+"""Programs that came out wrong: classes."""
+
+import types
+
+from soundness import found
+from torch import nn
+
+from cases.world import X, dunder, k
+
+
+@found("attributes of classes that C getters give are no facts, and what they return has no node")
+def class_dict(c):
+    class C:
+        a = 1
+
+    f = c(lambda x: x * C.__dict__["a"])
+    yield f(X())
+    yield f(X())
+    C.a = 3
+    yield f(X())
+
+
+@found("attributes of classes that C getters give are no facts, and what they return has no node")
+def class_vars(c):
+    class C:
+        a = 1
+
+    f = c(lambda x: x * vars(C)["a"])
+    yield f(X())
+    yield f(X())
+    C.a = 3
+    yield f(X())
+
+
+@found("attributes of classes that C getters give are no facts, and what they return has no node")
+def class_vars_iter(c):
+    class C:
+        a = 1
+
+    f = c(lambda x: x * len([k for k in vars(C) if not k.startswith("_")]))
+    yield f(X())
+    yield f(X())
+    C.b = 3
+    yield f(X())
+
+
+@found("attributes of classes that C getters give are no facts, and what they return has no node")
+def class_name(c):
+    class C:
+        a = 1
+
+    f = c(lambda x, o: x * len(type(o).__name__))
+    o = C()
+    yield f(X(), o)
+    yield f(X(), o)
+    C.__name__ = "Longer"
+    yield f(X(), o)
+
+
+@found("attributes of classes that C getters give are no facts, and what they return has no node")
+def class_doc(c):
+    class C:
+        "doc"
+
+    f = c(lambda x: x * len(C.__doc__))
+    yield f(X())
+    yield f(X())
+    C.__doc__ = "longer doc"
+    yield f(X())
+
+
+@found("attributes of classes that C getters give are no facts, and what they return has no node")
+def class_annotations(c):
+    class C:
+        a: int
+
+    f = c(lambda x: x * len(C.__annotations__))
+    yield f(X())
+    yield f(X())
+    C.__annotations__["b"] = int
+    yield f(X())
+
+
+@found("attributes of classes that C getters give are no facts, and what they return has no node")
+def class_annotations_write(c):
+    class C:
+        a: int
+
+    def g(x):
+        C.__annotations__["z"] = 5
+        return x * 2
+
+    f = c(g)
+    yield f(X())
+    yield dict(C.__annotations__)
+    del C.__annotations__["z"]
+    yield f(X())
+    yield dict(C.__annotations__)
+
+
+@found("the class of a pinned object is no fact")
+def callable_instance_class(c):
+    class A:
+        def __call__(s, x):
+            return x * 2
+
+    class B:
+        def __call__(s, x):
+            return x * 3
+
+    a = A()
+    f = c(a)
+    yield f(X())
+    yield f(X())
+    a.__class__ = B
+    yield f(X())
+
+
+@found("the class of a pinned object is no fact")
+def module_class_change(c):
+    class A(nn.Module):
+        def forward(s, x):
+            return x * 2
+
+    class B(A):
+        def forward(s, x):
+            return x * 3
+
+    a = A()
+    f = c(a)
+    yield f(X())
+    yield f(X())
+    a.__class__ = B
+    yield f(X())
+
+
+@found("whether an attribute's class has __get__ or __set__ is no fact")
+def desc_becomes_data(c):
+    class D:
+        def __get__(s, o, t):
+            return 5
+
+    class C:
+        v = D()
+
+    o = C()
+    o.__dict__["v"] = 1
+    f = c(lambda x, o: x * o.v)
+    yield f(X(), o)
+    yield f(X(), o)
+    D.__set__ = lambda s, o, v: None
+    yield f(X(), o)
+
+
+@found("whether an attribute's class has __get__ or __set__ is no fact")
+def attr_becomes_desc(c):
+    class D:
+        k = 3
+
+    class C:
+        v = D()
+
+    o = C()
+    f = c(lambda x, o: x * o.v.k)
+    yield f(X(), o)
+    yield f(X(), o)
+    D.__get__ = lambda s, o, t: types.SimpleNamespace(k=9)
+    yield f(X(), o)
+
+
+dunder("call_29", "__call__", lambda x, o: x * callable(o), [None, k(2)], found="callable() does not look __call__ up")

@@ -1,0 +1,49 @@
+"""Programs that came out wrong: thread state."""
+
+import threading
+
+from soundness import found
+
+from cases.world import X
+
+
+@found("the items of a tuple in an except clause are no facts")
+def except_tuple_arg(c):
+    def g(x, excs):
+        try:
+            raise ValueError
+        except excs:
+            return x * 2
+        except Exception:
+            return x * 3
+
+    f = c(g)
+    yield f(X(), (ValueError,))
+    yield f(X(), (ValueError,))
+    yield f(X(), (KeyError,))
+
+
+@found("the current exception or thread, asked for by a library, is taken for a constant")
+def thread_name(c):
+    f = c(lambda x: (x * 2, threading.current_thread().name))
+    yield f(X())
+    yield f(X())
+    out = []
+    t = threading.Thread(target=lambda: out.append(f(X())), name="other")
+    t.start()
+    t.join()
+    yield out
+
+
+@found("the current exception or thread, asked for by a library, is taken for a constant")
+def exc_info(c):
+    import traceback
+
+    f = c(lambda x: (x * 2, traceback.format_exc().splitlines()[-1]))
+    yield f(X())
+    yield f(X())
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        yield f(X())
+    yield f(X())
