@@ -106,8 +106,10 @@ class State:
 
     def where(self) -> tuple[types.CodeType, int] | None:
         """Where the run is: code object and line of the innermost monitored frame."""
-        code = self.recorder.code()
-        return None if code is None else (code, self.recorder.line())
+        try:
+            return (self.recorder.code(), self.recorder.line())
+        except RuntimeError:  # the program is C code, and no frame is monitored
+            return None
 
     def user_line(self) -> tuple[str, int]:
         """File and line of the innermost frame that is not a library's."""
