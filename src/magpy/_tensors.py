@@ -625,6 +625,7 @@ class _Raised(BaseException):
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
         self.error = error
+        self.context = error.__context__
 
 
 class _Mode(_torch.TorchFunctionMode):
@@ -672,16 +673,25 @@ class WatchedTensorRules(TensorRules):
                 return self.python_function(func, args, kwargs)
             # A C method of the tensor's base, reported by the name of the Python method that called it.
             func = found
+        error: BaseException | None = None
+        context: BaseException | None = None
         try:
             return self.operator(func, once, args, kwargs)
         except _Raised as raised:
+            error, context = raised.error, raised.context
             self.failed = True
-            self.recorder.fail(self.boundary("exception", f"{type(raised.error).__name__} in {describe(func)}"))
-            raise raised.error.with_traceback(raised.error.__traceback__) from raised.error.__cause__
-        except BaseException as error:
+            self.recorder.fail(self.boundary("exception", f"{type(error).__name__} in {describe(func)}"))
+        except BaseException as internal:
             self.failed = True
-            self.recorder.fail(error if isinstance(error, Exception) else Boundary("internal-error", repr(error)))
+            self.recorder.fail(internal if isinstance(internal, Exception) else Boundary("internal-error", repr(internal)))
+        # Not inside of the handlers, where the program would see what is handled as the context of its exceptions.
+        if error is None:
             return done[0] if done else func(*args, **kwargs)
+        try:
+            raise error
+        except BaseException:
+            error.__context__ = context
+            raise
 
 
 _COVERED: Final = frozenset(
