@@ -6,10 +6,10 @@ import collections
 import types
 from typing import Any, Final
 
-from magpy_refgraph import Effect, EdgeKind, Key, Node
+from magpy_refgraph import Atom, Effect, EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, instance_dict, type_lookup
 
-from ._state import State, is_atom
+from ._state import State, is_atom, is_library, is_mutable_type
 
 _TUPLE_GETTER: Final = type(collections.namedtuple("_P", "x").x)  # type: ignore[attr-defined]
 _C_MEMBERS: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -101,10 +101,7 @@ class AttributeRules(State):
             return False
         if kind in _C_MEMBERS or kind is property:
             return True
-        if type_lookup(kind, "__set__") is NULL and type_lookup(kind, "__delete__") is NULL:
-            return False
-        self.info(kind)
-        return True
+        return self.lookup(kind, "__set__") is not NULL or self.lookup(kind, "__delete__") is not NULL
 
     def data_descriptor(self, obj: Any, node: Node | None, name: str, found: Any) -> bool:
         """A data descriptor answers; `node` is the external object's, or None."""
@@ -148,8 +145,15 @@ class AttributeRules(State):
             return
         try:
             value = found.__get__(obj, type(obj))
+            again = found.__get__(obj, type(obj))
         except AttributeError:
-            value = NULL
+            value = again = NULL
+        if value is not again and not is_atom(value):
+            # A getter that makes its answer anew: the program's will be another object than this one.
+            if type(value) is not tuple or not all(map(is_atom, value)):
+                raise self.boundary("opaque-object", f"attribute {name!r} of a {type(obj).__qualname__}")
+            self.graph.read(node, Key(EdgeKind.MEMBER, name), Atom(value), self.where())
+            return
         self.follow(node, Key(EdgeKind.MEMBER, name), value)
 
     def bind(self, found: Any, obj: Any) -> bool:
@@ -162,7 +166,7 @@ class AttributeRules(State):
             if node is not None and node.external:
                 self.follow(node, Key(EdgeKind.MEMBER, "__func__"), found.__func__)
             return True
-        if isinstance(found, type) or type_lookup(kind, "__get__") is NULL:
+        if isinstance(found, type) or self.lookup(kind, "__get__") is NULL:
             return True
         return self.python_descriptor(found, "__get__") if self.info(kind).mutable else True
 
@@ -186,10 +190,7 @@ class AttributeRules(State):
         found = self.lookup(meta, name) if meta is not type else type_lookup(meta, name)
         if found is not NULL and self.is_data_descriptor(found):
             if type(found) in _C_MEMBERS:
-                if self.info(meta).mutable or name in ("__dict__", "__subclasses__"):
-                    self.pin(obj)
-                elif name in ("__mro__", "__bases__"):
-                    self.mro(obj)
+                self.class_member(obj, name)
                 return True
             return self.data_descriptor(obj, self.pin(obj), name, found)
         own = self.lookup(obj, name)
@@ -198,6 +199,18 @@ class AttributeRules(State):
         if found is not NULL:
             return self.bind(found, obj)
         return meta is type or self.lookup(meta, "__getattr__") is NULL
+
+    def class_member(self, obj: type, name: str) -> None:
+        """A member of a class that `type` itself keeps: its name, bases, annotations."""
+        if not is_mutable_type(obj):
+            return
+        if name in ("__mro__", "__bases__", "__base__"):
+            self.mro(obj)
+        elif name == "__dict__":
+            if not is_library(self.recorder.code().co_filename):
+                raise self.boundary("opaque-object", f"the namespace of class {obj.__qualname__}")
+        elif name != "__class__":
+            self.follow(self.pin(obj), Key(EdgeKind.MEMBER, name), getattr(obj, name, NULL))
 
     def super_attribute(self, obj: Any, name: str) -> bool:
         """`super.__getattribute__`: the MRO of the object's class behind the given one."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
 from magpy_refgraph import EdgeKind, Key
-from magpy_runtime.capture import NULL, instance_dict
+from magpy_runtime.capture import NULL, instance_dict, type_lookup
 
 from ._attributes import AttributeRules, Pending
 from ._state import is_atom, is_mutable_type
@@ -191,6 +191,10 @@ class CallRules(AttributeRules):
                 self.partial_facts(function)
                 function = function.func
             else:
+                node = self.find(function)
+                if node is not None and node.external:
+                    self.follow(node, Key(EdgeKind.MEMBER, "__func__"), function.__func__)
+                    self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
                 function = function.__func__
         if type(function) is types.FunctionType:
             self.use_function(function)
@@ -263,9 +267,12 @@ class CallRules(AttributeRules):
                     pending = (node, value, index)
                 elif isinstance(value, _ITERATORS):
                     pass
-            if type(value) in self.quiet and not each.called:
+            if each.called or type(value) in self.quiet:
                 continue
             self.input(each, value, values, index, form)
+        for index, each in enumerate(inputs):
+            if each.called:  # after the others, whose elements it gets
+                self.input(each, values[index], values, index, form)
         output = form.output
         if output.relation is Relation.ITEM or output.relation is Relation.ATTRIBUTE:
             self.keyed(form, inputs, values)
@@ -277,10 +284,31 @@ class CallRules(AttributeRules):
         self.snapshot(node, value)
         if node.before is None:
             raise self.boundary("opaque-object", f"{describe(function)} changes a {type(value).__qualname__}")
-        rest = args[:index] + args[index + 1 :]
         if index != 0:
             raise self.boundary("opaque-object", f"{describe(function)} changes its argument {index}")
-        return Pending(node, function, rest, keywords)
+        copied = [
+            self.frozen(value) if each.iterated or each.value_read in (Read.ITEMS, Read.DEEP) else value
+            for each, value in zip(inputs, values, strict=True)
+        ]
+        rest = tuple(copied[1 : len(args)])
+        return Pending(node, function, rest, dict(zip(keywords, copied[len(args) :], strict=True)))
+
+    def frozen(self, value: Any) -> Any:
+        """What an in-place operation takes out of an argument: a copy, for the argument may change after it."""
+        node = self.find(value)
+        if is_atom(value) or (node is not None and node.external):
+            return value
+        base = self.info(type(value)).base
+        if base is dict:
+            return {key: dict.__getitem__(value, key) for key in self.elements(value)}
+        if base is not None:
+            return self.elements(value)
+        peeked = self.peek(value)
+        if peeked is not None:
+            return peeked
+        if self.info(type(value)).tensor:
+            return value
+        raise self.boundary("opaque-object", f"a {type(value).__qualname__} was drained into an older object")
 
     quiet: frozenset[type] = frozenset(
         {int, float, complex, bool, str, bytes, type(None), types.CodeType, type(...), type(NotImplemented)}
@@ -304,7 +332,7 @@ class CallRules(AttributeRules):
             else:
                 self.read(value, each.value_read)
         if each.element_operators:
-            for element in self.elements(value):
+            for element in self.members(value):
                 if not is_atom(element):
                     for name in each.element_operators:
                         self.special(element, name, ())
@@ -410,6 +438,16 @@ class CallRules(AttributeRules):
         {types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType, types.CellType, property}
     )
 
+    def members(self, obj: Any) -> tuple[Any, ...]:
+        """All objects that a builtin container, or an iterator over one, holds: of a dictionary its values too."""
+        peeked = self.peek(obj)
+        if peeked is not None:
+            return peeked
+        found = self.elements(obj)
+        if self.info(type(obj)).base is dict:
+            found += tuple(dict.__getitem__(obj, key) for key in found)
+        return found
+
     def elements(self, obj: Any) -> tuple[Any, ...]:
         """The elements of a builtin container, its keys if it is a dictionary; none of anything else."""
         base = self.info(type(obj)).base
@@ -437,6 +475,17 @@ class CallRules(AttributeRules):
         if info.mutable:
             for name in ("__iter__", "__next__", "__getitem__", "__len__"):
                 self.lookup(tp, name)
+            self.own_iterator(obj)
+
+    def own_iterator(self, obj: Any) -> None:
+        """An iterator will be advanced: C code's own kinds must be the run's own, for nobody sees what they yield."""
+        tp = type(obj)
+        node = self.find(obj)
+        if node is None or not node.external:
+            return
+        native = next(base for base in tp.__mro__ if not is_mutable_type(base))
+        if issubclass(native, _ITERATORS) or (native is not object and type_lookup(native, "__next__") is not NULL):
+            raise self.boundary("external-iterator", tp.__qualname__)
 
     def hashed(self, obj: Any) -> None:
         """An object is used as a key: its hash and equality matter."""
@@ -494,7 +543,12 @@ class CallRules(AttributeRules):
 
     def called(self, function: Any, others: tuple[Any, ...]) -> None:
         """C code calls `function` with elements of the other inputs."""
-        if function is None or isinstance(function, _EXECUTIONS) or self.callable_facts(function):
+        if function is None:  # `filter(None, ...)`: the truth of each element
+            for other in others:
+                for element in self.members(other):
+                    self.truth((element,), None)
+            return
+        if isinstance(function, _EXECUTIONS) or self.callable_facts(function):
             return
         if isinstance(function, type) and is_mutable_type(function):
             self.call_class(function, (), {})
@@ -534,6 +588,10 @@ class CallRules(AttributeRules):
         if function in (int, float, str, bool, len, abs):
             return
         raise self.boundary("unannotated-call", f"{describe(function)} on a {type(iterator).__qualname__}")
+
+    def truth(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """An object's truth is asked for. See `OperationRules`."""
+        raise NotImplementedError
 
     def operator_call(self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A torch function is called from bytecode. See `TensorRules`."""

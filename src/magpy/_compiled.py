@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -362,10 +363,9 @@ def _forget(record: Record) -> None:
 
 def _release(monitor: Monitor) -> None:
     """Let a monitor go. It refers to itself in many ways; without its attributes it needs no garbage collection."""
-    try:
+    with contextlib.suppress(Exception):
         monitor.release()
-    finally:
-        vars(monitor).clear()
+    vars(monitor).clear()
 
 
 def is_disabled(target: Any) -> bool:

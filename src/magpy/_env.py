@@ -11,5 +11,8 @@ PYTHON: Final = sys.version_info[:2]
 CALL_SELF_ABOVE_CALLABLE: Final = PYTHON >= (3, 13)
 """CALL takes [callable, self or NULL, arguments] (CPython gh-105729); before, [NULL or method, callable or self, ...]."""
 
+HAS_PRECALL: Final = "PRECALL" in dis.opmap
+"""Calls are two instructions, of which the first already takes bound methods apart (3.11 only)."""
+
 HAS_TO_BOOL: Final = "TO_BOOL" in dis.opmap
 """Truth is asked by an instruction of its own, and jumps and `not` take exact bools (CPython gh-106008)."""

@@ -7,6 +7,7 @@ run is over.
 from __future__ import annotations
 
 import gc
+import inspect
 import time
 import types
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from ._opcodes import Planner
 from ._reasons import Boundary
 from ._state import SPECIAL_NAMES, is_library, is_own, line_of
 from ._tensors import WatchedTensorRules
+
+
+_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 @dataclass(slots=True)
@@ -49,8 +53,8 @@ class Monitor(WatchedTensorRules):
         super().__init__()
         self.registry = registry
         self.planner = Planner(self)
-        self.recorder = Recorder(self.plan_for, self.on_enter, None, self.switch_off)
-        self.entry_modes: Any = None
+        self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.switch_off)
+        self.executions: set[types.CodeType] = set()
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
         """Call `function(*args, **kwargs)` natively and watch it.
@@ -160,7 +164,13 @@ class Monitor(WatchedTensorRules):
 
     def on_enter(self, code: types.CodeType, function: types.FunctionType | None, args: tuple[Any, ...], kind: int) -> None:
         """A monitored frame starts: some observed operation must explain it."""
-        if kind != 0 or function is None or id(function) in self.used:
+        if kind != 0:
+            if code not in self.executions:
+                raise self.boundary("external-iterator", f"{code.co_qualname} was started before the call")
+            return
+        if code.co_flags & _SUSPENDS:
+            self.executions.add(code)
+        if function is None or id(function) in self.used:
             return
         node = self.find(function)
         if node is not None:
@@ -176,6 +186,11 @@ class Monitor(WatchedTensorRules):
             self.use_function(function)
         if id(function) not in self.used:
             raise self.boundary("unexplained-frame", f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})")
+
+    def on_exit(self, code: types.CodeType, value: Any, kind: int) -> None:
+        """A monitored frame is left: an iterator that a user's `__iter__` hands to C code must be the run's own."""
+        if kind == 0 and code.co_name == "__iter__":
+            self.own_iterator(value)
 
     def _explain(self, code: types.CodeType, function: types.FunctionType, owner: Any) -> None:
         """C code called a method of `owner`: find the class attribute that holds it."""

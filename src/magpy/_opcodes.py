@@ -26,10 +26,10 @@ _SKIPPED: Final = frozenset(
     "CACHE POP_TOP PUSH_NULL NOP END_FOR END_SEND RESUME LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST "
     "STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_FAST_MAYBE_NULL DELETE_FAST LOAD_CONST LOAD_CLOSURE "
     "COPY SWAP MAKE_CELL COPY_FREE_VARS MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE BUILD_TUPLE BUILD_LIST BUILD_STRING "
-    "BUILD_SLICE BUILD_CONST_KEY_MAP LIST_APPEND LIST_TO_TUPLE KW_NAMES PRECALL JUMP_FORWARD JUMP_BACKWARD "
+    "BUILD_SLICE BUILD_CONST_KEY_MAP LIST_APPEND LIST_TO_TUPLE KW_NAMES JUMP_FORWARD JUMP_BACKWARD "
     "JUMP_BACKWARD_NO_INTERRUPT JUMP JUMP_NO_INTERRUPT POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE "
     "POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE RETURN_VALUE "
-    "RETURN_CONST RETURN_GENERATOR YIELD_VALUE SEND FOR_ITER EXTENDED_ARG PUSH_EXC_INFO POP_EXCEPT CHECK_EXC_MATCH "
+    "RETURN_CONST RETURN_GENERATOR YIELD_VALUE SEND FOR_ITER EXTENDED_ARG PUSH_EXC_INFO POP_EXCEPT "
     "CHECK_EG_MATCH PREP_RERAISE_STAR RERAISE RAISE_VARARGS LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS GEN_START CLEANUP_THROW "
     "INTERPRETER_EXIT ASYNC_GEN_WRAP STOPITERATION_ERROR MATCH_MAPPING MATCH_SEQUENCE EXIT_INIT_CHECK LOAD_LOCALS "
     "SETUP_ANNOTATIONS ENTER_EXECUTOR".split()
@@ -46,6 +46,7 @@ class Planner:
 
     def __init__(self, rules: OperationRules) -> None:
         self.rules = rules
+        self._called: Any = None
         self._table: dict[str, Callable[[dis.Instruction], tuple[Any, ...] | None]] = self._make_table()
 
     def plan(self, code: types.CodeType) -> Plan:
@@ -62,6 +63,8 @@ class Planner:
             maker = table.get(opname)
             if maker is None:
                 item: Any = (self.rules.unsupported, None, 0, 0, opname)
+            elif opname == "PRECALL":
+                item = (self._before_precall, None, (instruction.arg or 0) + 2, 0, names)
             elif opname == "CALL":
                 item = self._call(instruction.arg or 0, names)
                 names = ()
@@ -75,6 +78,8 @@ class Planner:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def _call(self, count: int, names: tuple[str, ...]) -> tuple[Any, ...]:
+        if _env.HAS_PRECALL:
+            return (self._take_precall, self.rules.after_call, 0, 1, None)
         before = self._before_call_313 if _env.CALL_SELF_ABOVE_CALLABLE else self._before_call
         return (before, self.rules.after_call, count + 2, 1, names)
 
@@ -83,6 +88,14 @@ class Planner:
         if first is NULL:
             return self._dispatch(second, inputs[2:], names)
         return self._dispatch(first, inputs[1:], names)
+
+    def _before_precall(self, inputs: tuple[Any, ...], names: tuple[str, ...]) -> None:
+        """PRECALL takes bound methods apart, so the call is looked at before; CALL follows at once."""
+        self._called = self._before_call(inputs, names)
+
+    def _take_precall(self, inputs: tuple[Any, ...], arg: None) -> Any:
+        state, self._called = self._called, None
+        return state
 
     def _before_call_313(self, inputs: tuple[Any, ...], names: tuple[str, ...]) -> Any:
         if inputs[1] is NULL:
@@ -169,8 +182,8 @@ class Planner:
             "UNARY_POSITIVE": fixed(rules.unary, None, 1, 0, "__pos__"),
             "UNARY_INVERT": fixed(rules.unary, None, 1, 0, "__invert__"),
             "UNARY_NOT": None if _env.HAS_TO_BOOL else truth,  # type: ignore[dict-item]
-            "GET_ITER": fixed(rules.iterate, None, 1, 0, None),
-            "GET_YIELD_FROM_ITER": fixed(rules.iterate, None, 1, 0, None),
+            "GET_ITER": fixed(rules.iterate, rules.iterator_made, 1, 1, None),
+            "GET_YIELD_FROM_ITER": fixed(rules.iterate, rules.iterator_made, 1, 1, None),
             "UNPACK_SEQUENCE": fixed(rules.iterate, None, 1, 0, None),
             "UNPACK_EX": fixed(rules.iterate, None, 1, 0, None),
             "LIST_EXTEND": fixed(rules.iterate, None, 1, 0, None),
@@ -189,6 +202,8 @@ class Planner:
             "FORMAT_WITH_SPEC": fixed(rules.format, None, 2, 0, None),
             "CONVERT_VALUE": fixed(rules.format, None, 1, 0, None),
             "CALL": lambda instruction: None,
+            "PRECALL": lambda instruction: None,
+            "CHECK_EXC_MATCH": fixed(rules.exception_match, None, 1, 0, None),
             "CALL_KW": lambda i: (self._before_call_kw, rules.after_call, (i.arg or 0) + 3, 1, None),
             "CALL_FUNCTION_EX": self._call_ex,
             "CALL_INTRINSIC_1": self._intrinsic,

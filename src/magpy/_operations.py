@@ -198,8 +198,10 @@ class OperationRules(CallRules):
         """Before `container[key]`."""
         container, key = inputs
         tp = type(container)
+        if type(key) not in self.quiet:
+            self.index(key)
         if tp in self.quiet:
-            return self.index(key)
+            return None
         info = self.infos.get(tp) or self.info(tp)
         if info.tensor:
             return None
@@ -212,7 +214,6 @@ class OperationRules(CallRules):
             if isinstance(container, type):
                 return self.call_class_getitem(container)
             return self.special(container, "__getitem__", (key,))
-        self.index(key)
         self.item(container, key)
         if info.base is dict and tp is not dict and key not in container:
             return self.missing(container, key)
@@ -220,7 +221,14 @@ class OperationRules(CallRules):
 
     def index(self, key: Any) -> None:
         """A subscript that is no plain value: slices are looked into."""
-        if type(key) is slice:
+        if type(key) is tuple:
+            node = self.find(key)
+            if node is not None and node.external:
+                self.read_items(node, key)
+            for part in key:
+                self.index(part)
+        elif type(key) is slice:
+            self.read(key, Read.ITEMS)
             for part in (key.start, key.stop, key.step):
                 if type(part) not in self.quiet:
                     self.special(part, "__index__", ())
@@ -267,13 +275,13 @@ class OperationRules(CallRules):
         """Set or, with NULL, delete an item."""
         tp = type(container)
         info = self.info(tp)
+        self.index(key)
         if info.tensor:
             return None
         name = "__delitem__" if value is NULL else "__setitem__"
         if info.mutable and type(self.lookup(tp, name)) is types.FunctionType:
             return None
         self.hashed(key)
-        self.index(key)
         node = self.find(container)
         if node is None or not node.external:
             return None
@@ -289,6 +297,9 @@ class OperationRules(CallRules):
             return Pending(node, function, args, key=self.item_key(key), value=value)
         self.snapshot(node, container)
         self.read_items(node, container)
+        if type(key) is slice and value is not NULL:
+            self.iterated(value)
+            args = (key, self.frozen(value))
         return Pending(node, function, args)
 
     def load_slice(self, inputs: tuple[Any, ...], arg: Any) -> Any:
@@ -306,6 +317,18 @@ class OperationRules(CallRules):
         obj = inputs[-1]
         if type(obj) not in self.quiet:
             self.iterated(obj)
+
+    def iterator_made(self, state: None, outputs: tuple[Any, ...] | None, arg: Any) -> None:
+        """After an iterator was taken: a user's `__iter__` may hand out one that is older than the call."""
+        if outputs:
+            self.own_iterator(outputs[-1])
+
+    def exception_match(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before an exception is matched against a class or a tuple of classes."""
+        classes = inputs[-1]
+        node = self.find(classes)
+        if isinstance(classes, tuple) and node is not None and node.external:
+            self.read_items(node, classes)
 
     def merge(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """Before a mapping is copied into another one."""

@@ -47,6 +47,7 @@ _LENGTH: Final = Key(EdgeKind.LENGTH)
 _TRUTH: Final = Key(EdgeKind.TRUTH)
 _KEYS: Final = Key(EdgeKind.KEYS)
 _TYPE: Final = Key(EdgeKind.TYPE)
+_VALUE: Final = Key(EdgeKind.VALUE)
 
 
 class TypeInfo:
@@ -79,6 +80,14 @@ def is_atom(value: object) -> bool:
         owner = value.__self__  # type: ignore[attr-defined]
         return owner is None or isinstance(owner, (types.ModuleType, type))
     return isinstance(value, type) and not is_mutable_type(value)
+
+
+def plain_value(value: Any) -> Any:
+    """The number or string that an instance of a subclass of one is; None for other objects."""
+    for base in (int, float, str, bytes, complex):
+        if isinstance(value, base):
+            return base.__new__(base, value) if base is not str else str.__str__(value)  # type: ignore[arg-type]
+    return None
 
 
 class State:
@@ -194,6 +203,7 @@ class State:
             root = self.graph.root
             node = self.graph.add(obj, root, Key(EdgeKind.PIN, len(self.graph.nodes)))
             self.graph.read(root, Key(EdgeKind.PIN, node.index), node)
+            node.versions[0].refs[_TYPE] = Atom(type(obj))
         return node
 
     def target(self, parent: Node, key: Key, value: Any) -> Target:
@@ -206,6 +216,9 @@ class State:
         if node is None:
             node = self.graph.add(value, parent, key)
             node.versions[0].refs[_TYPE] = Atom(type(value))
+            plain = plain_value(value)
+            if plain is not None:
+                node.versions[0].refs[_VALUE] = Atom(plain)
         return node
 
     def follow(self, parent: Node, key: Key, value: Any) -> Target:

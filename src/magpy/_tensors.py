@@ -10,6 +10,7 @@ import _abc
 import _warnings
 import abc
 import functools
+import gc
 import sys
 import threading
 import types
@@ -78,11 +79,16 @@ class TensorRules(OperationRules):
                 _torch.LEGACY_VARIABLE: self.variable,
                 warnings.warn: self.warn,
                 id: self.identity_number,
-                sys.exc_info: self.exception_state,
-                threading.get_ident: self.exception_state,
+                sys.exc_info: self.thread_state,
+                threading.get_ident: self.thread_state,
+                gc.isenabled: self.impure,
+                gc.enable: self.impure,
+                gc.disable: self.impure,
+                callable: self.callable_check,
+                memoryview: self.memory_view,
                 _abc._abc_instancecheck: self.abstract_check,
                 _abc._abc_subclasscheck: self.abstract_check,
-                sys.getrecursionlimit: self.exception_state,
+                sys.getrecursionlimit: self.thread_state,
                 torch.Tensor: self.legacy_tensor,
             }
         )
@@ -174,7 +180,7 @@ class TensorRules(OperationRules):
     def note_constant(self, node: Any, op: Any, kind: OpKind, name: str, args: Any, kwargs: Any) -> None:
         """An operator on constants alone gives a constant, until something else is written into one."""
         constant = self.operators.is_constant(args) and self.operators.is_constant(kwargs)
-        if kind is OpKind.INPLACE:
+        if kind is OpKind.INPLACE or any(each != "out" for each in op.mutates):
             if not constant or op.random:
                 self.constants_known = False
         elif constant and not op.random and not name.startswith(("empty", "new_empty", "_empty")):
@@ -323,6 +329,7 @@ class TensorRules(OperationRules):
                 return self.operators.input(node, arg)
             return node.tag
         if kind is slice:
+            self.read(arg, Read.ITEMS)
             return slice(self.argument(arg.start), self.argument(arg.stop), self.argument(arg.step))
         if isinstance(arg, (list, tuple)):
             node = self.find(arg)
@@ -511,10 +518,23 @@ class TensorRules(OperationRules):
             raise self.boundary("value-identity", f"id() of a {type(args[0]).__qualname__}")
         self.held_by_identity.add(node.index)
 
-    def exception_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """`sys.exc_info()` and the like: state of the thread that a library asks for its own bookkeeping."""
-        if not is_library(self.recorder.code().co_filename):
+    def thread_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`sys.exc_info()` and the like: state of the thread that some libraries ask for their own bookkeeping."""
+        if not self.recorder.code().co_filename.endswith(_BOOKKEEPERS):
             raise self.boundary("impure-call", "state of the interpreter's thread")
+
+    def impure(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """A call whose answer differs in a monitored run."""
+        raise self.boundary("impure-call", "state of the garbage collector")
+
+    def callable_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`callable(obj)`."""
+        self.lookup(type(args[0]), "__call__")
+
+    def memory_view(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`memoryview(obj)`: what it shows may change between calls."""
+        if self.touches_external(args):
+            raise self.boundary("array-contents", "a memoryview")
 
     def nothing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A call that reads nothing of what it gets."""
@@ -556,14 +576,14 @@ class TensorRules(OperationRules):
 
     def builtin_getattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`getattr` and `hasattr`."""
-        if type(args[1]) is str:
-            self.attribute(args[0], args[1])
+        if isinstance(args[1], str):
+            self.attribute(args[0], str.__str__(args[1]))
 
     def builtin_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
         """`setattr` and `delattr`."""
-        if type(args[1]) is not str:
+        if not isinstance(args[1], str):
             return None
-        return self.set_attribute(args[0], args[1], args[2] if len(args) > 2 else NULL)
+        return self.set_attribute(args[0], str.__str__(args[1]), args[2] if len(args) > 2 else NULL)
 
     def object_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
         """`object.__setattr__`, `type.__setattr__` and their deletions, called by name."""
@@ -693,6 +713,9 @@ class WatchedTensorRules(TensorRules):
             error.__context__ = context
             raise
 
+
+_BOOKKEEPERS: Final = ("contextlib.py", "reprlib.py", "dataclasses.py", "inspect.py", "warnings.py")
+"""Modules that ask for the thread's state and let nobody see it."""
 
 _COVERED: Final = frozenset(
     {

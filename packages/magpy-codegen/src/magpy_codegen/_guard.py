@@ -29,6 +29,7 @@ _READ_ONLY: Final = frozenset(
 """C members that cannot be set, so that the holder's identity implies theirs."""
 
 _IMMUTABLE: Final = (tuple, frozenset)
+_NEVER_CHANGED: Final = frozenset({tuple, frozenset, type, types.FunctionType, types.ModuleType, types.BuiltinFunctionType})
 _BASES: Final = (dict, list, tuple, set, frozenset, collections.deque)
 
 
@@ -123,6 +124,7 @@ class GuardWriter:
         self._absent = helpers["ABSENT"]
         self._locate = locate
         self._mutable: list[Node] = []
+        self._same: list[Fact] = []
         self.source = Source("def guard(args, kwargs):")
 
     def pinned(self, node: Node) -> bool:
@@ -164,6 +166,11 @@ class GuardWriter:
         out.add("if (failed := held_facts()) is not None: return -1 - failed", "objects that the record holds")
         for fact in guard_facts(self.graph):
             self._fact(fact)
+        for fact in self._same:
+            other = self.graph.nodes[fact.key.arg]
+            if not (self.pinned(fact.node) and self.pinned(other)):
+                condition = f"{self.name(fact.node)} is {self.name(other)}"
+                self._check(fact, condition, "two objects are distinct", fact.location)
         self._distinct(mutated)
         if self.tensors:
             names = ", ".join(self.name(node) for node in self.tensors)
@@ -199,8 +206,7 @@ class GuardWriter:
             self.tensors.append(node)
             return
         if kind is EdgeKind.SAME:
-            other = self.graph.nodes[key.arg]
-            self._check(fact, f"{self.name(node)} is {self.name(other)}", "two objects are distinct", where)
+            self._same.append(fact)
             return
         text = f"{kind.value} {key.arg!r} of {node.type.__name__}" if node.index else f"{kind.value} {key.arg!r}"
         if node.index and self.pinned(node) and (not isinstance(target, Node) or self.pinned(target)):
@@ -277,6 +283,8 @@ class GuardWriter:
         return FactKind.OTHER, None
 
     def _implied(self, node: Node, key: Key, target: Target) -> bool:
+        if key.kind is EdgeKind.VALUE:
+            return True
         if key.kind is EdgeKind.MEMBER and key.arg in _READ_ONLY:
             return not isinstance(target, Node) or self.pinned(target)
         if node.type in _IMMUTABLE and key.kind in (EdgeKind.ITEM, EdgeKind.LENGTH, EdgeKind.KEYS, EdgeKind.TRUTH):
@@ -336,6 +344,8 @@ class GuardWriter:
                 return f"cell_get({name})"
             case EdgeKind.REFERENT:
                 return f"referent_get({name})"
+            case EdgeKind.VALUE:
+                return f"plain_value({name})"
             case EdgeKind.MEMBER:
                 if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
                     return f"member_get({name}, {arg!r})"
@@ -391,10 +401,14 @@ class GuardWriter:
         if len(nodes) > 1:
             ids = ", ".join(f"id({self.names[node.index]})" for node in nodes)
             self._check(None, f"len({{{ids}}}) != {len(nodes)}", "arguments are distinct objects")
+        any_mutated = any(node.index in mutated or node.mutated for node in self._mutable)
         held = {
             id(node.obj())
             for node in self.graph.external()
-            if node.index and (node.index in mutated or node.mutated) and self.pinned(node)
+            if node.index
+            and (any_mutated or node.index in mutated or node.mutated)
+            and self.pinned(node)
+            and node.type not in _NEVER_CHANGED
         }
         if nodes and held:
             name = self.namespace.constant(frozenset(held), "changed_ids")

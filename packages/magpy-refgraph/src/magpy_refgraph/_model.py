@@ -43,6 +43,7 @@ class EdgeKind(enum.Enum):
     MEMBER = "member"  # key: name; an attribute that C code keeps: __code__, __self__, partial.func, a slot
     CELL = "cell"  # key: None; the content of a closure's cell (ABSENT when empty)
     REFERENT = "referent"  # key: None; what a weak reference refers to (ABSENT when it is dead)
+    VALUE = "value"  # key: None; the number or string that an instance of a subclass of one is
     TENSOR = "tensor"  # key: None; metadata of a tensor: never its values
     SAME = "same"  # key: other node's index; identity of two objects was compared
     MODE = "mode"  # key: name; from #0: a mode of the process or thread (grad mode, default dtype)

@@ -80,6 +80,16 @@ def cell_get(cell: types.CellType) -> Any:
         return ABSENT
 
 
+def plain_value(value: Any) -> Any:
+    """The number or string that an instance of a subclass of one is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    for base in (int, float, bytes, complex):
+        if isinstance(value, base):
+            return base.__new__(base, value)  # type: ignore[arg-type]
+    return ABSENT
+
+
 def referent_get(reference: weakref.ref[Any]) -> Any:
     """What a weak reference refers to, ABSENT when it is dead."""
     found = weakref.ref.__call__(reference)
@@ -185,6 +195,7 @@ def guard_helpers() -> dict[str, Any]:
         "keys_match": keys_match,
         "member_get": member_get,
         "mode_abc_cache_token": abc.get_cache_token,
+        "plain_value": plain_value,
         "referent_get": referent_get,
         "same_value": same_value,
         "storages_match": storages_match,

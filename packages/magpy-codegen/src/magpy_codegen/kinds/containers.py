@@ -16,7 +16,7 @@ def build_tuple(writer: MockWriter, obj: tuple[Any, ...]) -> str:
     """A tuple; its items come first."""
     items = _inline(writer, obj)
     name = writer.fresh(obj)
-    writer.add(f"{name} = ({items}{',' if len(obj) == 1 else ''})")
+    writer.add(f"{name} = tuple([{items}])")  # not a display, which Python would fold into one shared constant
     return name
 
 
