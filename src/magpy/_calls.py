@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
-from magpy_refgraph import EdgeKind, Key
+from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, instance_dict, type_lookup
 
 from ._attributes import AttributeRules, Pending
@@ -26,6 +26,14 @@ _PEEKED: Final = frozenset(
 )
 _GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_MODE: Final = "a mode, guarded"
+_GUARDED_MODES: Final = frozenset(
+    {
+        "is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "is_autocast_cpu_enabled",
+        "is_autocast_cache_enabled", "get_default_dtype", "_get_deterministic_algorithms",
+        "_get_deterministic_algorithms_warn_only", "get_num_threads", "_is_any_autocast_enabled",
+    }
+)  # fmt: skip
 _NOTHING: Final = (Read.NONE, Read.TYPE)
 _Bound = tuple[tuple[int | str, Input], ...]
 
@@ -245,6 +253,8 @@ class CallRules(AttributeRules):
         """Note what an annotated operation reads and changes."""
         if annotation.as_op_node is not None:
             return self.operator_call(function, annotation, args, keywords)
+        if annotation.note == _MODE:
+            self.mode_fact(function, args)
         if not annotation.pure_closure or annotation.effect:
             raise self.boundary("impure-call", describe(function))
         form = annotation
@@ -292,6 +302,17 @@ class CallRules(AttributeRules):
         ]
         rest = tuple(copied[1 : len(args)])
         return Pending(node, function, rest, dict(zip(keywords, copied[len(args) :], strict=True)))
+
+    def mode_fact(self, function: Any, args: tuple[Any, ...]) -> None:
+        """A mode of torch was read: a fact of its own, unless torch's guard of the global state looks at it."""
+        if function.__name__ in _GUARDED_MODES:
+            return
+        if not all(map(is_atom, args)):
+            raise self.boundary("impure-call", describe(function))
+        value = function(*args)
+        if not is_atom(value):
+            raise self.boundary("impure-call", describe(function))
+        self.graph.read(self.graph.root, Key(EdgeKind.MODE, (function, args)), Atom(value), self.where())
 
     def frozen(self, value: Any) -> Any:
         """What an in-place operation takes out of an argument: a copy, for the argument may change after it."""

@@ -53,7 +53,8 @@ class Monitor(WatchedTensorRules):
         super().__init__()
         self.registry = registry
         self.planner = Planner(self)
-        self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.switch_off)
+        self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.on_stop)
+        self.collecting = False
         self.executions: set[types.CodeType] = set()
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
@@ -79,7 +80,7 @@ class Monitor(WatchedTensorRules):
             results.append(function(*args, **kwargs))
 
         error: BaseException | None = None
-        collecting = gc.isenabled()
+        self.collecting = gc.isenabled()
         gc.disable()  # finalizers of unrelated garbage would run inside of the region
         try:
             self.switch_on()
@@ -87,10 +88,10 @@ class Monitor(WatchedTensorRules):
         except BaseException as raised:
             error = raised
         finally:
-            if collecting:
-                gc.enable()
+            self._collect_again()
         try:
             self.switch_off()
+            _torch.remove_mode(self.mode)  # it comes back if the capture was stopped while torch called its handler
         except Exception as internal:
             failure = internal_error(internal)
         if error is not None and (results or not begun):  # not the program's
@@ -110,6 +111,16 @@ class Monitor(WatchedTensorRules):
         elif error is not None:
             failure = Boundary("exception", type(error).__name__)
         return Run(result, error, failure, seconds)
+
+    def on_stop(self) -> None:
+        """The capture is over: put back what was switched for it."""
+        self._collect_again()
+        self.switch_off()
+
+    def _collect_again(self) -> None:
+        if self.collecting:
+            self.collecting = False
+            gc.enable()
 
     def _natively(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Boundary, started: float

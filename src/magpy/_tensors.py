@@ -111,7 +111,7 @@ class TensorRules(OperationRules):
         """Stop the reports."""
         if self.mode_on:
             self.mode_on = False
-            _torch.pop_mode()
+            _torch.remove_mode(self.mode)
 
     def query(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A call that asks for function modes gets the answer that it would get without ours."""
@@ -131,6 +131,8 @@ class TensorRules(OperationRules):
             annotation = self.registry.lookup(function)
             op = None if annotation is None else annotation.as_op_node
             if op is None and annotation is not None and annotation.pure_closure:
+                if annotation.note.startswith("a mode"):
+                    self.mode_fact(function, args)
                 out = run(*args, **kwargs)
                 if self.is_constant(out):
                     return out

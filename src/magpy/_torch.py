@@ -61,6 +61,17 @@ EVAL_FRAME_SETTERS: Final[tuple[Any, ...]] = tuple(
 LEGACY_TENSOR: Final = type(torch.FloatTensor)
 
 
+def remove_mode(mode: TorchFunctionMode) -> None:
+    """Take a mode off the stack wherever it lies; while torch calls a mode's handler it lies nowhere."""
+    others = []
+    while function_mode_depth():
+        top = pop_mode()
+        if top is not mode:
+            others.append(top)
+    for other in reversed(others):
+        push_mode(other)
+
+
 def dismantle(module: torch.fx.GraphModule) -> None:
     """Cut the cycles of a graph that nobody will look at again, so that it needs no garbage collection."""
     graph: Any = module.graph
@@ -94,4 +105,5 @@ __all__ = [
     "functorch_depth",
     "pop_mode",
     "push_mode",
+    "remove_mode",
 ]

@@ -3,13 +3,13 @@
 import functools
 
 import torch
-from soundness import found
+from soundness import keep
 from torch import nn
 
 from cases.world import Obj, X
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def functions_made_anew(c):
     f = c(lambda x, h: h(x))
     mk = lambda k: lambda x: x * k
@@ -29,14 +29,14 @@ def functions_made_anew(c):
         yield f(X(), Obj(k).m)
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def method_arg(c):
     f = c(lambda x, h: h(x))
     for k in (1, 1, 2):
         yield f(X(), Obj(k).m)
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def method_global(c):
     o = Obj(1)
     h = o.m
@@ -47,7 +47,7 @@ def method_global(c):
     yield f(X())
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def method_in_attr(c):
     o = Obj(1)
     p = Obj(2)
@@ -59,7 +59,7 @@ def method_in_attr(c):
     yield f(X())
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def method_in_list(c):
     o = Obj(1)
     hs = [o.m, o.m]
@@ -70,7 +70,7 @@ def method_in_list(c):
     yield f(X())
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def method_effect(c):
     o = Obj(1)
     h = o.w
@@ -80,7 +80,7 @@ def method_effect(c):
     yield f(X() + 2), o.n, o.l
 
 
-@found("callable_facts goes to __func__ and forgets __self__")
+@keep
 def method_map(c):
     o = Obj(1)
     f = c(lambda x, h: sum(map(h, [x, x])))
@@ -91,7 +91,7 @@ def method_map(c):
     yield f(X(), Obj(7).m)
 
 
-@found("callable_facts goes to __func__ and forgets __self__")
+@keep
 def method_key(c):
     class S:
         def __init__(s, k):
@@ -106,7 +106,7 @@ def method_key(c):
     yield f(X(), S(-1).key)
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def method_kw(c):
     o = Obj(1)
     f = c(lambda x, h: h(x=x))
@@ -117,7 +117,7 @@ def method_kw(c):
     yield f(X(), Obj(5).m)
 
 
-@found("the instance of a bound method is not followed: PRECALL unbinds it before CALL is seen")
+@keep
 def hook_is_method(c):
     class H:
         k = 1

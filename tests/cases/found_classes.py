@@ -2,13 +2,13 @@
 
 import types
 
-from soundness import found
+from soundness import keep
 from torch import nn
 
 from cases.world import X, dunder, k
 
 
-@found("attributes of classes that C getters give are no facts, and what they return has no node")
+@keep
 def class_dict(c):
     class C:
         a = 1
@@ -20,7 +20,7 @@ def class_dict(c):
     yield f(X())
 
 
-@found("attributes of classes that C getters give are no facts, and what they return has no node")
+@keep
 def class_vars(c):
     class C:
         a = 1
@@ -32,7 +32,7 @@ def class_vars(c):
     yield f(X())
 
 
-@found("attributes of classes that C getters give are no facts, and what they return has no node")
+@keep
 def class_vars_iter(c):
     class C:
         a = 1
@@ -44,7 +44,7 @@ def class_vars_iter(c):
     yield f(X())
 
 
-@found("attributes of classes that C getters give are no facts, and what they return has no node")
+@keep
 def class_name(c):
     class C:
         a = 1
@@ -57,7 +57,7 @@ def class_name(c):
     yield f(X(), o)
 
 
-@found("attributes of classes that C getters give are no facts, and what they return has no node")
+@keep
 def class_doc(c):
     class C:
         "doc"
@@ -69,7 +69,7 @@ def class_doc(c):
     yield f(X())
 
 
-@found("attributes of classes that C getters give are no facts, and what they return has no node")
+@keep
 def class_annotations(c):
     class C:
         a: int
@@ -81,7 +81,7 @@ def class_annotations(c):
     yield f(X())
 
 
-@found("attributes of classes that C getters give are no facts, and what they return has no node")
+@keep
 def class_annotations_write(c):
     class C:
         a: int
@@ -98,7 +98,7 @@ def class_annotations_write(c):
     yield dict(C.__annotations__)
 
 
-@found("the class of a pinned object is no fact")
+@keep
 def callable_instance_class(c):
     class A:
         def __call__(s, x):
@@ -116,7 +116,7 @@ def callable_instance_class(c):
     yield f(X())
 
 
-@found("the class of a pinned object is no fact")
+@keep
 def module_class_change(c):
     class A(nn.Module):
         def forward(s, x):
@@ -134,7 +134,7 @@ def module_class_change(c):
     yield f(X())
 
 
-@found("whether an attribute's class has __get__ or __set__ is no fact")
+@keep
 def desc_becomes_data(c):
     class D:
         def __get__(s, o, t):
@@ -152,7 +152,7 @@ def desc_becomes_data(c):
     yield f(X(), o)
 
 
-@found("whether an attribute's class has __get__ or __set__ is no fact")
+@keep
 def attr_becomes_desc(c):
     class D:
         k = 3
@@ -168,4 +168,4 @@ def attr_becomes_desc(c):
     yield f(X(), o)
 
 
-dunder("call_29", "__call__", lambda x, o: x * callable(o), [None, k(2)], found="callable() does not look __call__ up")
+dunder("call_29", "__call__", lambda x, o: x * callable(o), [None, k(2)])

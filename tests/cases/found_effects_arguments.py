@@ -2,12 +2,12 @@
 
 import collections
 
-from soundness import found
+from soundness import keep
 
 from cases.world import X
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_extend_then_append(c):
     log = []
 
@@ -24,7 +24,7 @@ def effect_extend_then_append(c):
     yield log
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_extend_iter(c):
     log = []
 
@@ -39,7 +39,7 @@ def effect_extend_iter(c):
     yield log
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_extend_reversed(c):
     log = []
 
@@ -54,7 +54,7 @@ def effect_extend_reversed(c):
     yield log
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_update_then_clear(c):
     d = {}
 
@@ -71,7 +71,7 @@ def effect_update_then_clear(c):
     yield d
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_iadd_clear(c):
     log = []
 
@@ -88,7 +88,7 @@ def effect_iadd_clear(c):
     yield log
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_slice_store(c):
     log = [0]
 
@@ -106,7 +106,7 @@ def effect_slice_store(c):
     yield log
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_set_update(c):
     log = set()
 
@@ -124,7 +124,7 @@ def effect_set_update(c):
     yield log
 
 
-@found("an effect's argument is built as it is at the end of the run, not as the operation read it")
+@keep
 def effect_deque_extend(c):
     log = collections.deque()
 

@@ -2,12 +2,12 @@
 
 import itertools
 
-from soundness import found
+from soundness import keep
 
 from cases.world import X
 
 
-@found("what __iter__ of a class returns is advanced by C code and nobody looks")
+@keep
 def iter_returns_stored_gen(c):
     class S:
         def __iter__(s):
@@ -26,7 +26,7 @@ def iter_returns_stored_gen(c):
     yield f(X(), s)
 
 
-@found("what __iter__ of a class returns is advanced by C code and nobody looks")
+@keep
 def iter_returns_stored_iter(c):
     class S:
         def __iter__(s):
@@ -45,7 +45,7 @@ def iter_returns_stored_iter(c):
     yield f(X(), s)
 
 
-@found("what __iter__ of a class returns is advanced by C code and nobody looks")
+@keep
 def iter_returns_stored_listiter(c):
     class S:
         def __iter__(s):
@@ -59,7 +59,7 @@ def iter_returns_stored_listiter(c):
     yield f(X(), s)
 
 
-@found("what __iter__ of a class returns is advanced by C code and nobody looks")
+@keep
 def count_subclass_for(c):
     class S(itertools.count):
         pass

@@ -1,11 +1,11 @@
 """Programs that came out wrong: scalar subclasses."""
 
-from soundness import found
+from soundness import keep
 
 from cases.world import MyFloat, MyInt, MyStr, X
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def int_subclass(c):
     f = c(lambda x, s: x * s)
     x = X()
@@ -13,7 +13,7 @@ def int_subclass(c):
         yield f(x, MyInt(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def float_subclass(c):
     f = c(lambda x, s: x + s)
     x = X()
@@ -21,7 +21,7 @@ def float_subclass(c):
         yield f(x, MyFloat(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def int_subclass_python(c):
     f = c(lambda x, s: x * (1 if s > 2 else 5))
     x = X()
@@ -29,7 +29,7 @@ def int_subclass_python(c):
         yield f(x, MyInt(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def int_subclass_range(c):
     def g(x, s):
         for i in range(s):
@@ -42,7 +42,7 @@ def int_subclass_range(c):
         yield f(x, MyInt(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def int_subclass_index(c):
     f = c(lambda x, l, s: x * l[s])
     x = X()
@@ -50,7 +50,7 @@ def int_subclass_index(c):
         yield f(x, [1, 2, 3], MyInt(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def int_subclass_truth(c):
     f = c(lambda x, s: x * 2 if s else x * 3)
     x = X()
@@ -58,7 +58,7 @@ def int_subclass_truth(c):
         yield f(x, MyInt(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def str_subclass_eq(c):
     f = c(lambda x, s: x * 2 if s == "a" else x * 3)
     x = X()
@@ -66,7 +66,7 @@ def str_subclass_eq(c):
         yield f(x, MyStr(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def str_subclass_in(c):
     f = c(lambda x, s: x * 2 if "a" in s else x * 3)
     x = X()
@@ -74,7 +74,7 @@ def str_subclass_in(c):
         yield f(x, MyStr(s))
 
 
-@found("the value of an instance of a subclass of int, float or str is no fact")
+@keep
 def str_subclass_key(c):
     f = c(lambda x, s: x * {"a": 1, "b": 2}[s])
     x = X()

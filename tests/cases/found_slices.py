@@ -1,12 +1,12 @@
 """Programs that came out wrong: slices."""
 
 import torch
-from soundness import found
+from soundness import keep
 
 from cases.world import X
 
 
-@found("the parts of a slice that indexes a tensor are no facts")
+@keep
 def slice_argument(c):
     f = c(lambda x, s: x[s] * 2)
     x = X()
@@ -14,7 +14,7 @@ def slice_argument(c):
         yield f(x, s)
 
 
-@found("the parts of a slice that indexes a tensor are no facts")
+@keep
 def slice_in_tuple(c):
     f = c(lambda x, s: x[s] * 2)
     x = torch.arange(16.0).view(4, 4)

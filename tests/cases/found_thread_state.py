@@ -2,12 +2,12 @@
 
 import threading
 
-from soundness import found
+from soundness import keep
 
 from cases.world import X
 
 
-@found("the items of a tuple in an except clause are no facts")
+@keep
 def except_tuple_arg(c):
     def g(x, excs):
         try:
@@ -23,7 +23,7 @@ def except_tuple_arg(c):
     yield f(X(), (KeyError,))
 
 
-@found("the current exception or thread, asked for by a library, is taken for a constant")
+@keep
 def thread_name(c):
     f = c(lambda x: (x * 2, threading.current_thread().name))
     yield f(X())
@@ -35,7 +35,7 @@ def thread_name(c):
     yield out
 
 
-@found("the current exception or thread, asked for by a library, is taken for a constant")
+@keep
 def exc_info(c):
     import traceback
 

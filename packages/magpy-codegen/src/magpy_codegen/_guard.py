@@ -314,6 +314,9 @@ class GuardWriter:
         if kind is EdgeKind.KEYWORD:
             return f"kwargs[{arg!r}]"
         if kind is EdgeKind.MODE:
+            if type(arg) is tuple:
+                values = ", ".join(self.namespace.constant(each, "mode") for each in arg[1])
+                return f"{self.namespace.constant(arg[0], arg[0].__name__)}({values})"
             return f"mode_{arg}()"
         name = self.name(node)
         base = next((base for base in _BASES if issubclass(node.type, base)), None)
