@@ -1,6 +1,6 @@
 """MagPy: compile eager PyTorch by watching one native run."""
 
-from ._api import Info, compile, disable, info, reset
+from ._api import Info, compile, disable, info, reset  # noqa: A004 - the name that users know from torch
 from ._compiled import FullGraphError, NotCompiled, NotCompiledWarning
 from ._explain import explain
 from ._reasons import REASONS, Reason
@@ -8,11 +8,11 @@ from ._reasons import REASONS, Reason
 __version__ = "0.1.0"
 
 __all__ = [
+    "REASONS",
     "FullGraphError",
     "Info",
     "NotCompiled",
     "NotCompiledWarning",
-    "REASONS",
     "Reason",
     "compile",
     "disable",

@@ -125,6 +125,7 @@ def make_wrapper(target: Callable[..., Any], config: Config) -> Any:
             return serve(args, kwargs)
         except BaseException as error:
             strip(error)
+            del args, kwargs
             raise
 
     compiled.__magpy__ = state
@@ -246,6 +247,7 @@ def disable(function: Any = None) -> Any:
             return target(*args, **kwargs)
         except BaseException as error:
             strip(error)
+            del args, kwargs
             raise
 
     disabled.__magpy_disable__ = True

@@ -6,7 +6,7 @@ import collections
 import types
 from typing import Any, Final
 
-from magpy_refgraph import Atom, Effect, EdgeKind, Key, Node
+from magpy_refgraph import Atom, EdgeKind, Effect, Key, Node
 from magpy_runtime.capture import NULL, instance_dict, type_lookup
 
 from ._state import State, is_atom, is_library, is_mutable_type

@@ -135,7 +135,7 @@ class CallRules(AttributeRules):
         if type(function) is operator.attrgetter:
             for name in reduced[1]:
                 first, _, rest = name.partition(".")
-                if not self.attribute(obj, first) and rest or rest:
+                if (not self.attribute(obj, first) and rest) or rest:
                     raise self.boundary("unannotated-call", f"operator.attrgetter({name!r})")
             return None
         if reduced[0] is not operator.methodcaller or not self.attribute(obj, reduced[1][0]):

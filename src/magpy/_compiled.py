@@ -141,7 +141,7 @@ class Compiled:
         if found is None:
             return self._miss(args, kwargs) if problem is None else self._guard_failed(problem, args, kwargs)
         record, bound = found
-        random_state = torch.get_rng_state() if record.random else None
+        random_state = torch.default_generator.get_state() if record.random else None
         try:
             result = record.mock(bound, record.run)
         except Exception as error:
@@ -151,7 +151,7 @@ class Compiled:
             self.statistics.hits += 1
             return result
         if random_state is not None:
-            torch.set_rng_state(random_state)
+            torch.default_generator.set_state(random_state)
         # An operator raised that did not when the record was made, or the backend's code fails. Nothing has changed
         # yet, so the program itself runs, and raises or recovers as it would.
         result = self._native(args, kwargs)
@@ -249,6 +249,7 @@ class Compiled:
             statistics.native += 1
         self._add_time("run", run.seconds)
         failure = run.failure
+        record: Record | None = None
         try:
             if failure is not None:
                 settle(failure)
@@ -258,7 +259,7 @@ class Compiled:
                     cache.add(record)
                     self.failures = self.exceptions = 0
         finally:
-            _release(monitor)
+            _release(monitor, record)
         if failure is not None:
             self._failed(failure, run.error)
         if run.error is not None:
@@ -358,13 +359,17 @@ def _forget(record: Record) -> None:
     forget_source(record.guard)  # type: ignore[arg-type]
     forget_source(record.mock)  # type: ignore[arg-type]
     if record.graph is not None:
-        _torch.dismantle(record.graph)
+        _torch.dismantle(record.graph.graph)
 
 
-def _release(monitor: Monitor) -> None:
+def _release(monitor: Monitor, record: Record | None) -> None:
     """Let a monitor go. It refers to itself in many ways; without its attributes it needs no garbage collection."""
+    graph = monitor.operators.graph
+    if record is None or record.graph is None or record.graph.graph is not graph:
+        _torch.dismantle(graph)
     with contextlib.suppress(Exception):
         monitor.release()
+    vars(monitor.planner).clear()
     vars(monitor).clear()
 
 

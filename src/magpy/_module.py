@@ -59,13 +59,14 @@ class _Twin:
         if type(state.module) is not state.base:
             _follow_class(self, state)
         try:
-            return state.call.serve(args, kwargs)
+            result = state.call.serve(args, kwargs)
         except BaseException as error:
             strip(error)
+            del self, state, args, kwargs
             raise
-        finally:
-            if type(state.module) is not state.base:
-                _follow_class(self, state)
+        if type(state.module) is not state.base:
+            _follow_class(self, state)
+        return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         state = self._magpy_state
@@ -132,6 +133,7 @@ def compiled_class(cls: type) -> type:
             return self._magpy_state.forward_entry().serve(args, kwargs)
         except BaseException as error:
             strip(error)
+            del self, args, kwargs
             raise
 
     def read_class(self: Any) -> type:

@@ -18,11 +18,10 @@ from magpy_refgraph import EdgeKind, Key, Location
 from magpy_runtime.capture import Plan, Recorder
 
 from . import _torch
+from ._mode import WatchedTensorRules
 from ._opcodes import Planner
 from ._reasons import Boundary
 from ._state import SPECIAL_NAMES, is_library, is_own, line_of
-from ._tensors import WatchedTensorRules
-
 
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 

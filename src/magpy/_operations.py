@@ -160,7 +160,7 @@ class OperationRules(CallRules):
             return
         if not plain and is_atom(left) and is_atom(right):
             if one is other and left == right and one in (int, float, complex, str, bytes):
-                if one is int and -5 <= left <= 256 or is_library(self.recorder.code().co_filename):
+                if (one is int and -5 <= left <= 256) or is_library(self.recorder.code().co_filename):
                     return
                 raise self.boundary("value-identity", f"`is` between two values of type {one.__name__}")
             return

@@ -145,7 +145,7 @@ REASONS: dict[str, Reason] = {reason.slug: reason for reason in _TABLE}
 """All reasons, by slug."""
 
 
-class Boundary(Exception):  # noqa: N818 - it is not an error of the program
+class Boundary(Exception):
     """Something dynamic turned up: the region ends here.
 
     Attributes:

@@ -174,7 +174,7 @@ class Policy:
 
 def _check_storages(guard: GuardWriter, monitor: Monitor, source: str) -> str:
     """The graph updates tensors in place: whether inputs share memory must be as it was."""
-    nodes = [node for node in monitor.operators.inputs]
+    nodes = list(monitor.operators.inputs)
     if len(nodes) < 2:
         return source
     groups: dict[int, int] = {}

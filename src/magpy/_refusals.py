@@ -90,12 +90,21 @@ def warn(name: str, boundary: Boundary) -> None:
 
 
 def strip(error: BaseException) -> None:
-    """Take MagPy's own frames out of an exception's traceback: natively they would not be there, nor hold anything."""
+    """Take MagPy's own frames out of an exception's traceback: natively they would not be there, nor hold anything.
+
+    The program's frames still lead to them (`f_back`), so they are emptied, too. The frame that calls this is running:
+    it empties itself.
+    """
     kept: list[types.TracebackType] = []
     entry = error.__traceback__
     while entry is not None:
         if not is_own(entry.tb_frame.f_code.co_filename):
             kept.append(entry)
+        else:
+            try:
+                entry.tb_frame.clear()
+            except RuntimeError:
+                pass  # it is running
         entry = entry.tb_next
     following = None
     for entry in reversed(kept):

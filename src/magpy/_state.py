@@ -84,9 +84,12 @@ def is_atom(value: object) -> bool:
 
 def plain_value(value: Any) -> Any:
     """The number or string that an instance of a subclass of one is; None for other objects."""
-    for base in (int, float, str, bytes, complex):
+    if isinstance(value, str):
+        return str.__str__(value)
+    bases: tuple[Any, ...] = (int, float, bytes, complex)
+    for base in bases:
         if isinstance(value, base):
-            return base.__new__(base, value) if base is not str else str.__str__(value)  # type: ignore[arg-type]
+            return base.__new__(base, value)
     return None
 
 

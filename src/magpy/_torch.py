@@ -72,9 +72,8 @@ def remove_mode(mode: TorchFunctionMode) -> None:
         push_mode(other)
 
 
-def dismantle(module: torch.fx.GraphModule) -> None:
-    """Cut the cycles of a graph that nobody will look at again, so that it needs no garbage collection."""
-    graph: Any = module.graph
+def dismantle(graph: Any) -> None:
+    """Cut the cycles of a torch.fx graph that nobody will look at again, so that it needs no garbage collection."""
     nodes = [*graph.nodes]
     for node in nodes:
         node._update_args_kwargs((), {})

@@ -84,9 +84,10 @@ def plain_value(value: Any) -> Any:
     """The number or string that an instance of a subclass of one is."""
     if isinstance(value, str):
         return str.__str__(value)
-    for base in (int, float, bytes, complex):
+    bases: tuple[Any, ...] = (int, float, bytes, complex)
+    for base in bases:
         if isinstance(value, base):
-            return base.__new__(base, value)  # type: ignore[arg-type]
+            return base.__new__(base, value)
     return ABSENT
 
 

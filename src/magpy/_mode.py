@@ -1,0 +1,96 @@
+"""The function mode of a monitored run, and what keeps the rules' failures away from the program."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from . import _torch
+from ._calls import describe
+from ._reasons import Boundary
+from ._tensor_calls import TensorCallRules
+
+
+class _Raised(BaseException):
+    """What a torch function raised, told apart from what the rules raise."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+        self.context = error.__context__
+
+
+class _Mode(_torch.TorchFunctionMode):
+    """Reports each torch function that is called on this thread to the rules."""
+
+    def __init__(self, rules: Any) -> None:
+        self.rules = rules
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rules = self.rules
+        kwargs = kwargs or {}
+        recorder = rules.recorder
+        if rules.failed or not recorder.active:
+            return func(*args, **kwargs)
+        recorder.pause()
+        mode_on, rules.mode_on = rules.mode_on, False
+        try:
+            return rules.watch(func, args, kwargs)
+        finally:
+            rules.mode_on = mode_on
+            recorder.unpause()
+
+
+class WatchedTensorRules(TensorCallRules):
+    """Keeps failures of the rules away from the program while torch calls into the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mode = _Mode(self)
+        self.failed = False
+
+    def watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one torch function under the rules. What the function itself raises is the program's."""
+        done: list[Any] = []
+
+        def once(*a: Any, **k: Any) -> Any:
+            try:
+                done.append(func(*a, **k))
+            except BaseException as error:
+                raise _Raised(error) from None
+            return done[0]
+
+        if type(func) is types.FunctionType:
+            found = torch._C.TensorBase.__dict__.get(func.__name__)
+            if found is None:
+                return self.python_function(func, args, kwargs)
+            # A C method of the tensor's base, reported by the name of the Python method that called it.
+            func = found
+        error: BaseException | None = None
+        context: BaseException | None = None
+        try:
+            return self.operator(func, once, args, kwargs)
+        except _Raised as raised:
+            error, context = raised.error, raised.context
+            self.failed = True
+        except BaseException as internal:
+            self.failed = True
+            self.recorder.fail(
+                internal if isinstance(internal, Exception) else Boundary("internal-error", repr(internal))
+            )
+        # Not inside of the handlers, where the program would see what is handled as the context of its exceptions.
+        if error is None:
+            return done[0] if done else func(*args, **kwargs)
+        try:
+            self.recorder.fail(self.boundary("exception", f"{type(error).__name__} in {describe(func)}"))
+        except Exception as internal:
+            self.recorder.fail(internal)
+        try:
+            raise error
+        except BaseException:
+            error.__context__ = context
+            raise
+        finally:
+            error = context = None  # the traceback holds this frame

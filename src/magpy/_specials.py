@@ -1,0 +1,257 @@
+"""Special cases among builtins: most belong in the catalogue of annotations; only these need code.
+
+Each rule takes `(args, keywords)` of a call and gives what `CallRules.call` gives. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import _abc  # type: ignore[import-not-found]
+import _warnings
+import abc
+import functools
+import gc
+import sys
+import threading
+import types
+import warnings
+from typing import Any, Final
+
+from magpy_refgraph import Atom, EdgeKind, Key
+from magpy_runtime.capture import NULL
+
+from ._attributes import Pending
+from ._operations import OperationRules
+from ._state import is_library
+
+_BOOKKEEPERS: Final = ("contextlib.py", "reprlib.py", "dataclasses.py", "inspect.py", "warnings.py")
+"""Modules that ask for the thread's state and let nobody see it."""
+
+_LRU_CACHE: Final = type(functools.lru_cache(len))
+
+
+class SpecialRules(OperationRules):
+    """Rules for builtins that an annotation cannot describe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.globals_seen = {}
+        self.held_by_identity: set[int] = set()
+        self.hash_codes: set[types.CodeType] = set()
+        self.held: list[Any] = []
+        rules: dict[Any, Any] = {
+            isinstance: self.instance_check,
+            issubclass: self.subclass_check,
+            getattr: self.builtin_getattr,
+            hasattr: self.builtin_getattr,
+            setattr: self.builtin_setattr,
+            delattr: self.builtin_setattr,
+            object.__setattr__: self.object_setattr,
+            object.__delattr__: self.object_setattr,
+            object.__getattribute__: self.object_getattribute,
+            types.ModuleType.__getattribute__: self.object_getattribute,
+            type.__setattr__: self.object_setattr,
+            type: self.type_call,
+            super: self.nothing,
+            object.__new__: self.nothing,
+            object.__init__: self.nothing,
+            type.__call__: self.metaclass_call,
+            vars: self.builtin_vars,
+            globals: self.builtin_globals,
+            __build_class__: self.build_class,
+            warnings.warn: self.warn,
+            id: self.identity_number,
+            sys.exc_info: self.thread_state,
+            threading.get_ident: self.thread_state,
+            sys.getrecursionlimit: self.thread_state,
+            gc.isenabled: self.impure,
+            gc.enable: self.impure,
+            gc.disable: self.impure,
+            callable: self.callable_check,
+            memoryview: self.memory_view,
+            _abc._abc_instancecheck: self.abstract_check,
+            _abc._abc_subclasscheck: self.abstract_check,
+            _warnings._filters_mutated: self.nothing,  # type: ignore[attr-defined]
+        }
+        for kind in (type(threading.Lock()), type(threading.RLock())):
+            for name in ("__enter__", "__exit__", "acquire", "release"):
+                rules[kind.__dict__[name]] = self.lock
+        self.add_specials(rules)
+
+    def add_specials(self, rules: dict[Any, Any]) -> None:
+        """Register special rules by the callable that they are for."""
+        for function, rule in rules.items():
+            if function is not None:
+                self.held.append(function)
+                self.specials[id(function)] = rule
+
+    def metaclass_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`type.__call__`, called by name."""
+        return self.call_class(args[0], args[1:], keywords)
+
+    def builtin_globals(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`globals()`."""
+        self.pin(self.recorder.globals())
+
+    def native(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """C code is called. A cache that a library keeps around a function of its own gives what the function would."""
+        if type(function) is _LRU_CACHE:
+            wrapped = function.__wrapped__
+            if type(wrapped) is types.FunctionType and is_library(wrapped.__code__.co_filename):
+                for arg in (*args, *keywords.values()):
+                    self.hashed(arg)
+                self.callable_facts(wrapped)
+                return None
+        return super().native(function, args, keywords)
+
+    def lock(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """A lock of a library's own is taken or released; it is free again when the call returns."""
+        if not is_library(self.recorder.code().co_filename):
+            raise self.boundary("impure-call", "a lock was used")
+
+    def identity_number(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`id(obj)`: fixed for what the record holds by identity; as a tensor's hash it only tells tensors apart."""
+        if self.recorder.code() in self.hash_codes:
+            return
+        node = self.find(args[0])
+        if node is None or not node.external:
+            if is_library(self.recorder.code().co_filename):
+                return  # a memo of `copy` or `reprlib`, which nobody sees
+            raise self.boundary("value-identity", f"id() of a {type(args[0]).__qualname__}")
+        self.held_by_identity.add(node.index)
+
+    def thread_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`sys.exc_info()` and the like: state of the thread that some libraries ask for their own bookkeeping."""
+        if not self.recorder.code().co_filename.endswith(_BOOKKEEPERS):
+            raise self.boundary("impure-call", "state of the interpreter's thread")
+
+    def impure(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """A call whose answer differs in a monitored run."""
+        raise self.boundary("impure-call", "state of the garbage collector")
+
+    def callable_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`callable(obj)`."""
+        self.lookup(type(args[0]), "__call__")
+
+    def memory_view(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`memoryview(obj)`: what it shows may change between calls."""
+        if self.touches_external(args):
+            raise self.boundary("array-contents", "a memoryview")
+
+    def nothing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """A call that reads nothing of what it gets."""
+
+    def instance_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`isinstance(obj, classes)`."""
+        obj, classes = args
+        tp = type(obj)
+        if tp not in self.quiet:
+            self.mro(tp)
+            self.lookup(tp, "__class__")
+        self.class_check(classes, "__instancecheck__")
+
+    def subclass_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`issubclass(cls, classes)`."""
+        if isinstance(args[0], type):
+            self.mro(args[0])
+        self.class_check(args[1], "__subclasscheck__")
+
+    def abstract_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """An abstract base class is asked: what is registered with it is covered by the token of its caches."""
+        token = Key(EdgeKind.MODE, "abc_cache_token")
+        self.graph.read(self.graph.root, token, Atom(abc.get_cache_token()), self.where())
+        if len(args) > 1:
+            self.mro(args[1] if isinstance(args[1], type) else type(args[1]))
+
+    def class_check(self, classes: Any, name: str) -> None:
+        """A class or a tuple of classes is asked for its instances."""
+        if isinstance(classes, tuple):
+            node = self.find(classes)
+            if node is not None and node.external:
+                self.read_items(node, classes)
+            for each in classes:
+                self.class_check(each, name)
+        elif type(classes) is not type:
+            found = self.lookup(type(classes), name)
+            if type(found) is types.FunctionType:
+                self.use_function(found)
+
+    def builtin_getattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`getattr` and `hasattr`."""
+        if isinstance(args[1], str):
+            self.attribute(args[0], str.__str__(args[1]))
+
+    def builtin_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
+        """`setattr` and `delattr`."""
+        if not isinstance(args[1], str):
+            return None
+        return self.set_attribute(args[0], str.__str__(args[1]), args[2] if len(args) > 2 else NULL)
+
+    def object_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
+        """`object.__setattr__`, `type.__setattr__` and their deletions, called by name."""
+        value = args[2] if len(args) > 2 else NULL
+        if isinstance(args[0], type):
+            return self.set_class_attribute(args[0], args[1], value)
+        return self.generic_store(args[0], args[1], value)
+
+    def object_getattribute(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`object.__getattribute__`, called by name."""
+        self.generic_attribute(args[0], args[1])
+
+    def type_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`type(obj)`, or a class is made."""
+        return None if len(args) == 1 else self.build_class(args, keywords)
+
+    def build_class(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A class is made during the run."""
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if outputs and isinstance(outputs[-1], type) and self.find(outputs[-1]) is None:
+                self.graph.add(outputs[-1])
+
+        return made
+
+    def builtin_vars(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`vars(obj)`: the attribute dictionary itself."""
+        if args:
+            self.attribute(args[0], "__dict__")
+
+    def warn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending:
+        """`warnings.warn`: an effect on the registry of the module that is blamed."""
+        named = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | keywords
+        message, category = named.get("message"), named.get("category") or UserWarning
+        if isinstance(message, Warning) or type(message) is not str or named.get("skip_file_prefixes"):
+            raise self.boundary("impure-call", "warnings.warn of a warning object")
+        level = max(int(named.get("stacklevel", 1)), 1)
+        if level > self.recorder.depth():
+            raise self.boundary("impure-call", "warnings.warn that blames the caller of the compiled function")
+        code = self.recorder.code()
+        frame: types.FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        for _ in range(level - 1):
+            frame = None if frame is None else frame.f_back
+        if frame is None:
+            raise self.boundary("impure-call", "warnings.warn without a frame to blame")
+        place = (frame.f_globals, message, category, frame.f_code.co_filename, frame.f_lineno)
+        return Pending(self.pin(_WARNINGS), replay_warning, place)
+
+
+class _Registry:
+    """Stands for the state of the warnings module in the RefGraph."""
+
+
+_WARNINGS: Final = _Registry()
+
+
+def replay_warning(
+    registry: object, namespace: dict[str, Any], message: str, category: type[Warning], filename: str, line: int
+) -> None:
+    """Warn as the monitored run did; the primitive operation of `warnings.warn`."""
+    warnings.warn_explicit(
+        message,
+        category,
+        filename,
+        line,
+        module=namespace.get("__name__") or "<unknown>",
+        registry=namespace.setdefault("__warningregistry__", {}),
+    )

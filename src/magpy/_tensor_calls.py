@@ -1,0 +1,148 @@
+"""Update rules for calls of torch that its function mode does not report: modes, legacy constructors, autograd functions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from magpy_annotations import Annotation, OpKind, Read
+
+from . import _torch
+from ._calls import describe
+from ._tensors import TensorRules
+
+_READS: Final = frozenset({"is_grad_enabled", "autocast_decrement_nesting_", "current_device"})
+_MODE_SETTERS: Final = frozenset(
+    {
+        "_set_grad_enabled", "set_autocast_enabled", "set_autocast_dtype", "set_autocast_cache_enabled",
+        "set_autocast_cpu_enabled", "set_autocast_cpu_dtype", "set_autocast_gpu_dtype", "autocast_increment_nesting",
+        "autocast_decrement_nesting", "clear_autocast_cache",
+    }
+)  # fmt: skip
+
+
+class TensorCallRules(TensorRules):
+    """Rules for torch functions that are called from bytecode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_specials(
+            {
+                _torch.FUNCTION_APPLY: self.function_apply,
+                _torch.LEGACY_VARIABLE: self.variable,
+                torch.Tensor: self.legacy_tensor,
+                **dict.fromkeys(_torch.EVAL_FRAME_SETTERS, self.nothing),
+            }
+        )
+
+    def operator_call(
+        self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """A torch function is called from bytecode: the mode reports operators; modes of torch are handled here."""
+        op = annotation.as_op_node
+        assert op is not None
+        if op.kind is not OpKind.STATE:
+            return None
+        before = self.state_events
+        done = self.state_call(function, args, keywords)
+
+        def unless_reported(outputs: tuple[Any, ...] | None) -> None:
+            if done is not None and self.state_events == before:
+                done(outputs)
+
+        return unless_reported
+
+    def state_call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A mode of torch is read, which is a constant since modes are guarded, or changed, which is a node."""
+        name = getattr(function, "__name__", "")
+        if name.startswith(("is_", "get_", "_is_", "_get_", "has_", "_has_", "_len_")) or name in _READS:
+            return None
+        fx_args = tuple(self.argument(arg) for arg in args)
+        fx_kwargs = {key: self.argument(value) for key, value in keywords.items()}
+        if name not in _MODE_SETTERS:
+            raise self.boundary("impure-call", describe(function))
+
+        def done(outputs: tuple[Any, ...] | None) -> None:
+            if outputs is not None:
+                self.operators.call(function, fx_args, fx_kwargs, self.user_where())
+                self.graph.tick()
+
+        return done
+
+    def function_apply(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`autograd.Function.apply`: its forward is inlined where no gradient is at stake."""
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+            raise self.boundary("autograd-function", args[0].__qualname__ if isinstance(args[0], type) else "")
+        if isinstance(args[0], type):
+            for name in ("forward", "setup_context", "generate_vmap_rule", "vmap"):
+                self.type_attribute(args[0], name)
+            self.callable_facts(args[0].forward)  # type: ignore[attr-defined]
+            self.callable_facts(args[0].setup_context)  # type: ignore[attr-defined]
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if outputs is None:
+                return
+            out = outputs[-1]
+            for part in out if isinstance(out, tuple) else (out,):
+                if isinstance(part, torch.Tensor) and self.find(part) is None:
+                    raise self.boundary("autograd-function", "an output that its forward did not make")
+
+        return made
+
+    def variable(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`torch.autograd.Variable(tensor)`: another tensor on the same memory, without history."""
+        data = args[0] if args else keywords.get("data")
+        wants = args[1] if len(args) > 1 else keywords.get("requires_grad", False)
+        if not isinstance(data, torch.Tensor):
+            raise self.boundary("unannotated-call", "torch.autograd.Variable of something else than a tensor")
+        source = self.argument(data)
+        where = self.user_where()
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if not outputs or not isinstance(outputs[-1], torch.Tensor) or self.find(outputs[-1]) is not None:
+                return
+            out = outputs[-1]
+            node = self.operators.call(torch.Tensor.detach, (source,), {}, where)
+            if wants:
+                node = self.operators.call(torch.Tensor.requires_grad_, (node, True), {}, where)
+            self.result(out, node, torch.Tensor.detach)
+
+        return made
+
+    def legacy_tensor(self, args: tuple[Any, ...], keywords: dict[str, Any], cls: Any = torch.Tensor) -> Any:
+        """`torch.Tensor(...)` and `torch.FloatTensor(...)`: from sizes, which leaves the values open, or from numbers."""
+        if keywords or any(isinstance(arg, torch.Tensor) for arg in args):
+            raise self.boundary("unannotated-call", f"{describe(cls)} of a tensor")
+        dtype = torch.get_default_dtype() if cls is torch.Tensor else getattr(cls, "dtype", None)
+        if dtype is None or getattr(cls, "is_cuda", False) is True:
+            raise self.boundary("unannotated-call", describe(cls))
+        for arg in args:
+            self.read(arg, Read.DEEP)
+        function: Any
+        fx_args: tuple[Any, ...]
+        if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
+            function, fx_args = torch.tensor, (self.argument(args[0]),)
+        elif all(isinstance(arg, (int, torch.Size)) for arg in args):
+            function, fx_args = (
+                torch.empty,
+                (list(args[0]) if args and isinstance(args[0], torch.Size) else list(args or (0,)),),
+            )
+        else:
+            raise self.boundary("unannotated-call", describe(cls))
+        where = self.user_where()
+
+        def made(outputs: tuple[Any, ...] | None) -> None:
+            if outputs:
+                self.result(outputs[-1], self.operators.call(function, fx_args, {"dtype": dtype}, where), function)
+                self.operator_count += 1
+
+        return made
+
+    def call_class(self, cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Classes of torch whose instances are tensors made by C code that the mode does not report."""
+        if type(cls) is _torch.LEGACY_TENSOR:
+            return self.legacy_tensor(args, keywords, cls)
+        if _torch.LEGACY_VARIABLE is not None and issubclass(cls, _torch.LEGACY_VARIABLE):
+            return self.variable(args, keywords)
+        return super().call_class(cls, args, keywords)
