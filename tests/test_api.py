@@ -98,7 +98,12 @@ def test_methods_decorated_in_a_class() -> None:
     assert torch.equal(served.hit(x), x * 5)
     other = Methods()
     assert torch.equal(other.method(x), x * 3)
-    for function, expected in ((Methods.below, x + 1), (obj.above, x + 2), (obj.of_class, x * 3), (Methods.of_class, x * 3)):
+    for function, expected in (
+        (Methods.below, x + 1),
+        (obj.above, x + 2),
+        (obj.of_class, x * 3),
+        (Methods.of_class, x * 3),
+    ):
         assert torch.equal(function(x), expected)
         assert torch.equal(function(x), expected)
     assert magpy.info(Methods.above).hits == 1
@@ -339,7 +344,11 @@ def test_a_disabled_module_inside_a_compiled_one() -> None:
     [
         ({"target": 3}, TypeError, "takes a callable, not int"),
         ({"target": Adder}, TypeError, "not a class"),
-        ({"target": double, "backend": "nonsense"}, ValueError, "unknown backend 'nonsense'; known ones: .*eager.*inductor"),
+        (
+            {"target": double, "backend": "nonsense"},
+            ValueError,
+            "unknown backend 'nonsense'; known ones: .*eager.*inductor",
+        ),
         ({"target": double, "backend": 3}, TypeError, "backend must be"),
         ({"backend": "nonsense"}, ValueError, "unknown backend"),
         ({"target": double, "record_limit": 0}, ValueError, "at least 1"),

@@ -83,7 +83,6 @@ PROGRAMS = [effects, in_place, random, raising, operator_raises, plain]
 RAISE = [raising, operator_raises]
 
 
-
 Injector = Callable[[pytest.MonkeyPatch], None]
 
 

@@ -85,7 +85,7 @@ def test_dropping_a_compiled_function_frees_what_it_held() -> None:
     arg = Arg()
 
     def read(x: torch.Tensor) -> torch.Tensor:
-        return arg.x * 2 + x
+        return arg.x * 2 + x  # noqa: F821
 
     compiled = compile_(read)
     x = torch.ones(3, 4)
@@ -93,7 +93,9 @@ def test_dropping_a_compiled_function_frees_what_it_held() -> None:
         result = compiled(x)
     assert magpy.info(compiled).hits == 2
     [record] = compiled.__magpy__.cache.records
-    found = references(arg, arg.x, x, read, compiled, compiled.__magpy__, result, record.graph, record.guard, record.mock)
+    found = references(
+        arg, arg.x, x, read, compiled, compiled.__magpy__, result, record.graph, record.guard, record.mock
+    )
     del arg, read, compiled, x, result, record
     assert alive(found) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import threading
 import time
 import types
@@ -349,7 +350,7 @@ class Compiled:
         _forget(record)
 
     def __del__(self) -> None:
-        if _forget is not None and hasattr(self, "cache"):
+        if not sys.is_finalizing():
             for record in self.cache.records:
                 _forget(record)
 
