@@ -1,0 +1,20 @@
+"""Random programs, run eager and compiled, must not differ."""
+
+import generator
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_random_programs() -> None:
+    tally = generator.Tally()
+
+    @settings(max_examples=400, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(generator.programs())
+    def agrees(text: str) -> None:
+        found = generator.differs(text, tally)
+        assert found is None, f"{text}\n{found}"
+
+    agrees()
+    assert tally.programs >= 100
+    assert tally.hits >= tally.programs, f"hardly anything was served from records: {vars(tally)}"
