@@ -101,6 +101,8 @@ class CallRules(AttributeRules):
                 keywords = {**function.keywords, **keywords}
                 function = function.func
                 continue
+            if kind in self.native_callables:
+                return self.native(function, args, keywords)
             if isinstance(function, type):
                 return self.call_class(function, args, keywords)
             if issubclass(kind, weakref.ref) and not args:
@@ -439,6 +441,8 @@ class CallRules(AttributeRules):
         if not external:
             return
         if tp in _GETTERS and all(map(is_atom, obj.__reduce__()[1])):
+            assert node is not None
+            self.held_by_identity.add(node.index)
             return
         if tp in self.transparent or isinstance(obj, type):
             return
@@ -454,6 +458,7 @@ class CallRules(AttributeRules):
         raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
 
     dispatchers: frozenset[type] = frozenset()
+    native_callables: frozenset[type] = frozenset()
 
     transparent: frozenset[type] = frozenset(
         {types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType, types.CellType, property}

@@ -53,6 +53,9 @@ def make_record(
     """
     if not entry.modes():
         raise Boundary("impure-call", "modes of torch are not as they were before the call")
+    for array, copy in monitor.shared_arrays:
+        if not (array == copy).all():
+            raise Boundary("array-contents", "an array changed after a tensor was made on its memory")
     started = time.perf_counter()
     policy = Policy(unstable, monitor.held_by_identity)
     namespace = Namespace()

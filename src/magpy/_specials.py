@@ -35,7 +35,6 @@ class SpecialRules(OperationRules):
     def __init__(self) -> None:
         super().__init__()
         self.globals_seen = {}
-        self.held_by_identity: set[int] = set()
         self.hash_codes: set[types.CodeType] = set()
         self.held: list[Any] = []
         rules: dict[Any, Any] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import re
 import threading
 import types
 import weakref
@@ -27,7 +28,7 @@ ATOMS: set[type] = {
 
 IDENTITY_ATOMS: Final[set[type]] = {
     types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType, types.MemberDescriptorType, object, types.GenericAlias, types.UnionType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, object, types.GenericAlias, types.UnionType, re.Pattern,
 }  # fmt: skip
 """Types whose instances never change and are compared by identity."""
 
@@ -106,6 +107,7 @@ class State:
         self.found: dict[tuple[type, Any], Any] = {}
         self.scrambled: set[int] = set()
         self.complete: set[int] = set()
+        self.held_by_identity: set[int] = set()
         self.written_class_names: set[str] = set()
         self.user_frames: list[tuple[types.CodeType, bool]] = []
 

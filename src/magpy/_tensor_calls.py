@@ -10,6 +10,7 @@ from magpy_annotations import Annotation, OpKind, Read
 
 from . import _torch
 from ._calls import describe
+from ._script import NotInlinedError, Operand, inline
 from ._tensors import TensorRules
 
 _READS: Final = frozenset({"is_grad_enabled", "autocast_decrement_nesting_", "current_device"})
@@ -25,13 +26,17 @@ _MODE_SETTERS: Final = frozenset(
 class TensorCallRules(TensorRules):
     """Rules for torch functions that are called from bytecode."""
 
+    native_callables = frozenset({torch.jit.ScriptFunction})
+
     def __init__(self) -> None:
         super().__init__()
+        self.shared_arrays: list[tuple[Any, Any]] = []
         self.add_specials(
             {
                 _torch.FUNCTION_APPLY: self.function_apply,
                 _torch.LEGACY_VARIABLE: self.variable,
                 torch.Tensor: self.legacy_tensor,
+                torch.from_numpy: self.from_numpy,
                 **dict.fromkeys(_torch.EVAL_FRAME_SETTERS, self.nothing),
             }
         )
@@ -112,32 +117,71 @@ class TensorCallRules(TensorRules):
 
     def legacy_tensor(self, args: tuple[Any, ...], keywords: dict[str, Any], cls: Any = torch.Tensor) -> Any:
         """`torch.Tensor(...)` and `torch.FloatTensor(...)`: from sizes, which leaves the values open, or from numbers."""
-        if keywords or any(isinstance(arg, torch.Tensor) for arg in args):
+        if keywords or any(isinstance(arg, torch.Tensor) for arg in args) or getattr(cls, "is_cuda", False) is True:
             raise self.boundary("unannotated-call", f"{describe(cls)} of a tensor")
-        dtype = torch.get_default_dtype() if cls is torch.Tensor else getattr(cls, "dtype", None)
-        if dtype is None or getattr(cls, "is_cuda", False) is True:
-            raise self.boundary("unannotated-call", describe(cls))
         for arg in args:
             self.read(arg, Read.DEEP)
-        function: Any
-        fx_args: tuple[Any, ...]
-        if len(args) == 1 and isinstance(args[0], (list, tuple)) and not isinstance(args[0], torch.Size):
-            function, fx_args = torch.tensor, (self.argument(args[0]),)
-        elif all(isinstance(arg, (int, torch.Size)) for arg in args):
-            function, fx_args = (
-                torch.empty,
-                (list(args[0]) if args and isinstance(args[0], torch.Size) else list(args or (0,)),),
-            )
-        else:
-            raise self.boundary("unannotated-call", describe(cls))
-        where = self.user_where()
+        if args and all(isinstance(arg, (int, torch.Size)) for arg in args):
+            sizes = list(args[0]) if isinstance(args[0], torch.Size) else list(args)
+            dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
+            where = self.user_where()
 
-        def made(outputs: tuple[Any, ...] | None) -> None:
-            if outputs:
-                self.result(outputs[-1], self.operators.call(function, fx_args, {"dtype": dtype}, where), function)
+            def allocated(outputs: tuple[Any, ...] | None) -> None:
+                if outputs:
+                    node = self.operators.call(torch.empty, (sizes,), {"dtype": dtype}, where)
+                    self.operator_count += 1
+                    self.result(outputs[-1], node, torch.empty)
+
+            return allocated
+        return self.embedded
+
+    def embedded(self, outputs: tuple[Any, ...] | None) -> None:
+        """A tensor was made of plain values."""
+        if outputs and isinstance(outputs[-1], torch.Tensor) and self.find(outputs[-1]) is None:
+            self.embed(outputs[-1])
+
+    def from_numpy(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`torch.from_numpy(array)` of an array that the run made itself; both share memory, so it must not change."""
+        if self.touches_external(args):
+            raise self.boundary("array-contents", "torch.from_numpy")
+        self.shared_arrays.append((args[0], args[0].copy()))
+        return self.embedded
+
+    def native(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """C code is called; a scripted function shows its operators."""
+        if isinstance(function, torch.jit.ScriptFunction):
+            return self.script_function(function, args, keywords)
+        return super().native(function, args, keywords)
+
+    def script_function(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A scripted function runs outside of Python: the operators of its graph are what it runs."""
+        try:
+            steps, result = inline(function, args, keywords)
+        except NotInlinedError as problem:
+            raise self.boundary("unannotated-call", f"a scripted function: {problem}") from problem
+        where = self.user_where()
+        values: dict[Any, Any] = {}
+
+        def value(operand: Any) -> Any:
+            if isinstance(operand, Operand):
+                return values[operand]
+            if isinstance(operand, list):
+                return [value(each) for each in operand]
+            return self.argument(operand)
+
+        for place, operator, operands in steps:
+            passed = tuple(value(each) for each in operands)
+            if operator is None:
+                values[place] = passed[0]
+            else:
+                values[place] = self.operators.call(operator, passed, {}, where)
                 self.operator_count += 1
 
-        return made
+        def done(outputs: tuple[Any, ...] | None) -> None:
+            if outputs and self.find(outputs[-1]) is None:
+                self.result(outputs[-1], value(result), function)
+
+        return done
 
     def call_class(self, cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Classes of torch whose instances are tensors made by C code that the mode does not report."""

@@ -7,9 +7,11 @@ without a node ends the region; it is never taken for a constant.
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
+import torch.fx
 
 from magpy_annotations import OpKind, Read
 from magpy_codegen import OperatorGraph
@@ -48,6 +50,30 @@ _SINGLE: Final = frozenset(
 """Metadata that become facts of their own."""
 
 
+_SHAPED_BY_VALUES: Final = frozenset(
+    {
+        "__getitem__", "nonzero", "argwhere", "masked_select", "bincount", "repeat_interleave", "one_hot", "where",
+        "unique_consecutive", "unique_dim", "_unique", "_unique2",
+    }
+)  # fmt: skip
+"""Operators whose results' shapes, but not ranks or number, depend on values: they stay in the graph as long as Python
+code does not ask for the shape."""
+
+_COUNTED_BY_SHAPE: Final = frozenset(
+    {"unbind", "split", "chunk", "tensor_split", "split_with_sizes", "hsplit", "vsplit", "dsplit", "unsafe_split",
+     "unsafe_chunk", "unsafe_split_with_sizes", "size", "stride"}
+)  # fmt: skip
+_RANK: Final = frozenset(
+    {"dim", "ndimension", "is_floating_point", "is_complex", "is_signed", "get_device", "is_conj", "is_neg",
+     "element_size", "is_inference", "can_cast", "result_type", "promote_types",
+     *(f"Tensor.{name}" for name in (
+         "ndim", "dtype", "device", "layout", "requires_grad", "is_cuda", "is_cpu", "is_sparse", "is_quantized", "is_meta",
+         "is_mps", "is_xla", "is_xpu", "is_nested", "is_mkldnn", "itemsize", "is_leaf", "grad_fn", "grad", "_backward_hooks",
+     ))}
+)  # fmt: skip
+"""Metadata that do not depend on sizes."""
+
+
 class TensorRules(SpecialRules):
     """Rules for torch's operators."""
 
@@ -61,6 +87,7 @@ class TensorRules(SpecialRules):
         self.mode_on = False
         self.operator_count = 0
         self.state_events = 0
+        self.dynamic: set[Any] = set()
         self.inplace = False
         self.mutates = False
         self.random = False
@@ -103,7 +130,7 @@ class TensorRules(SpecialRules):
                     return out
         if op is None:
             raise self.boundary("unannotated-call", describe(function))
-        shown = args
+        shown, dynamic = args, False
         if op.kind is OpKind.VALUE and (numbers := self.with_numbers(function, args, kwargs)) is not None:
             op, shown = numbers
         kind = op.kind
@@ -118,8 +145,12 @@ class TensorRules(SpecialRules):
         if kind is OpKind.DYNAMIC_SHAPE:
             deciding = args[1:] if getattr(function, "__name__", "") == "__getitem__" else args
             if not self.depends_on_constants(deciding) or not self.depends_on_constants(tuple(kwargs.values())):
-                raise self.boundary("dynamic-shape", describe(function))
+                if name_of(function) not in _SHAPED_BY_VALUES:
+                    raise self.boundary("dynamic-shape", describe(function))
+                dynamic = True
         if kind is OpKind.IMPURE and not _is_data(function):
+            if getter_name(function) in ("Tensor.grad_fn", "Tensor._grad_fn"):
+                return self.metadata(function, run, args, kwargs)  # None without gradients
             raise self.boundary("tensor-attribute", getter_name(function))
         if kind is OpKind.STATE:
             done = self.state_call(function, args, kwargs)
@@ -131,8 +162,14 @@ class TensorRules(SpecialRules):
         fx_args = tuple([self.argument(arg) for arg in shown])
         fx_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         where = self.user_where()
+        if self.dynamic and any(each in self.dynamic for each in _nodes((fx_args, fx_kwargs))):
+            dynamic = True
+            if name_of(function) in _COUNTED_BY_SHAPE:
+                raise self.boundary("dynamic-shape", f"number of results of {describe(function)}")
         out = run(*args, **kwargs)
         node = self.operators.call(function, fx_args, fx_kwargs, where)
+        if dynamic and not (isinstance(out, torch.Tensor) and out.dim() == 0 and "squeeze" not in name_of(function)):
+            self.dynamic.add(node)
         self.operator_count += 1
         self.note_constant(node, op, kind, name_of(function), fx_args, fx_kwargs)
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
@@ -141,6 +178,24 @@ class TensorRules(SpecialRules):
         if out is not None:
             self.result(out, node, function)
         return out
+
+    def embed(self, out: torch.Tensor) -> None:
+        """A tensor that C code made of plain values: the record holds a copy, and the graph starts from it."""
+        self.switch_off()
+        try:
+            self._embed(out)
+        finally:
+            self.switch_on()
+
+    def _embed(self, out: torch.Tensor) -> None:
+        copy = out.detach().clone()
+        place = self.pin(copy)
+        self.metadata_fact(place, copy)
+        source = self.operators.input(place, copy)
+        node = self.operators.call(torch.Tensor.clone, (source,), {}, self.user_where())
+        self.operators.constants.update((source, node))
+        self.operator_count += 1
+        self.result(out, node, torch.Tensor.clone)
 
     constants_known = True
 
@@ -215,6 +270,10 @@ class TensorRules(SpecialRules):
         """What is fixed by a tensor's metadata is a constant once the metadata is guarded."""
         for arg in (*args, *kwargs.values()):
             self.touch(arg)
+        if self.dynamic and name_of(function) not in _RANK and getter_name(function) not in _RANK:
+            tags = [node.tag for node in map(self.find, args) if node is not None]
+            if any(tag in self.dynamic for tag in tags):
+                raise self.boundary("dynamic-shape", f"{getter_name(function)} of a tensor whose shape depends on values")
         out = run(*args, **kwargs)
         if args and isinstance(args[0], torch.Tensor):
             self.uncovered_metadata(function, args, kwargs, out)
@@ -336,7 +395,10 @@ class TensorRules(SpecialRules):
         elif isinstance(out, (tuple, list)):
             for index, part in enumerate(out):
                 if part is not None:
-                    self.result(part, self.operators.element(node, index), function)
+                    element = self.operators.element(node, index)
+                    if node in self.dynamic:
+                        self.dynamic.add(element)
+                    self.result(part, element, function)
         elif not is_atom(out):
             raise self.boundary("unannotated-call", f"{describe(function)} gave a {type(out).__qualname__}")
         else:
@@ -351,6 +413,20 @@ class TensorRules(SpecialRules):
     def is_compiling_flag(self, namespace: dict[str, Any], name: str) -> bool:
         """Whether this is torch's flag that a compiler is at work."""
         return name == _torch.IS_COMPILING_FLAG and namespace is _torch.COMPILER_GLOBALS
+
+
+def _nodes(value: Any) -> Iterator[Any]:
+    """All fx nodes in an operator's arguments."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _nodes(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _nodes(part)
+    elif isinstance(value, slice):
+        yield from _nodes((value.start, value.stop, value.step))
+    elif isinstance(value, torch.fx.Node):
+        yield value
 
 
 def getter_name(function: Any) -> str:

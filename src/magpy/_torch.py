@@ -44,6 +44,7 @@ try:
 
     NUMPY_SCALARS: tuple[type, ...] = tuple(
         {each for each in numpy.sctypeDict.values() if issubclass(each, (numpy.number, numpy.bool_))}
+        | {type(numpy.dtype(each)) for each in numpy.sctypeDict.values()}
     )
 except ImportError:
     NUMPY_SCALARS = ()

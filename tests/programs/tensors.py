@@ -329,7 +329,7 @@ def boolean_mask():
     def f(x):
         return x[x > 0].sum()
 
-    return Program(target=f, calls=calls(8), served="native", reason="dynamic-shape")
+    return Program(target=f, calls=calls(8))
 
 
 @program

@@ -15,6 +15,8 @@ _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, tuple, s
 def builder(obj: Any) -> Builder | None:
     """The builder for an instance of a class that Python code defined, or of a struct sequence."""
     cls = type(obj)
+    if isinstance(obj, BaseException):
+        return build_instance if obj.__traceback__ is None and obj.__cause__ is obj.__context__ is None else None
     if isinstance(obj, tuple) and hasattr(cls, "n_sequence_fields"):
         return build_struct_sequence
     if not cls.__flags__ & (1 << 9) or isinstance(obj, (type, types.ModuleType)):
