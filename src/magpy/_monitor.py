@@ -7,7 +7,6 @@ run is over.
 from __future__ import annotations
 
 import gc
-import inspect
 import time
 import types
 from dataclasses import dataclass
@@ -18,12 +17,11 @@ from magpy_refgraph import EdgeKind, Key, Location
 from magpy_runtime.capture import Plan, Recorder
 
 from . import _torch
+from ._frames import FrameRules
 from ._mode import WatchedTensorRules
 from ._opcodes import Planner
 from ._reasons import Boundary
-from ._state import SPECIAL_NAMES, is_library, is_own, line_of
-
-_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+from ._state import is_own, line_of
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class Run:
     observed: bool = True
 
 
-class Monitor(WatchedTensorRules):
+class Monitor(FrameRules, WatchedTensorRules):
     """Watches one call of a program and keeps what it saw in a RefGraph and an operator graph."""
 
     def __init__(self, registry: Registry) -> None:
@@ -54,7 +52,6 @@ class Monitor(WatchedTensorRules):
         self.planner = Planner(self)
         self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.on_stop)
         self.collecting = False
-        self.executions: set[types.CodeType] = set()
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
         """Call `function(*args, **kwargs)` natively and watch it.
@@ -171,49 +168,6 @@ class Monitor(WatchedTensorRules):
         for instruction in dis.get_instructions(code):
             if instruction.opname == "LOAD_GLOBAL" and instruction.argval == _torch.IS_COMPILING_FLAG:
                 plan[instruction.offset // 2] = (before, after, 0, 1, None)
-
-    def on_enter(self, code: types.CodeType, function: types.FunctionType | None, args: tuple[Any, ...], kind: int) -> None:
-        """A monitored frame starts: some observed operation must explain it."""
-        if kind != 0:
-            if code not in self.executions:
-                raise self.boundary("external-iterator", f"{code.co_qualname} was started before the call")
-            return
-        if code.co_flags & _SUSPENDS:
-            self.executions.add(code)
-        if function is None or id(function) in self.used:
-            return
-        node = self.find(function)
-        if node is not None:
-            self.use_function(function)
-            return
-        if code in self.nested_codes:
-            return  # made during the run
-        if args:
-            self._explain(code, function, args[0])
-        if id(function) not in self.used and is_library(code.co_filename) and code.co_name != "__del__":
-            # C code of a library calls a function of its own that it keeps out of sight; held by identity.
-            self.pin(function)
-            self.use_function(function)
-        if id(function) not in self.used:
-            raise self.boundary("unexplained-frame", f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})")
-
-    def on_exit(self, code: types.CodeType, value: Any, kind: int) -> None:
-        """A monitored frame is left: an iterator that a user's `__iter__` hands to C code must be the run's own."""
-        if kind == 0 and code.co_name == "__iter__":
-            self.own_iterator(value)
-
-    def _explain(self, code: types.CodeType, function: types.FunctionType, owner: Any) -> None:
-        """C code called a method of `owner`: find the class attribute that holds it."""
-        for cls in (type(owner), owner) if isinstance(owner, type) else (type(owner),):
-            for name in (code.co_name, function.__name__, *SPECIAL_NAMES):
-                if code.co_name == "__del__":
-                    return
-                found = self.lookup(cls, name)
-                if getattr(found, "__func__", found) is function:
-                    if found is not function:
-                        self.bind(found, owner)
-                    self.use_function(function)
-                    return
 
 
 def internal_error(error: BaseException) -> Boundary:
