@@ -5,8 +5,6 @@ from __future__ import annotations
 import types
 from typing import Any
 
-import torch
-
 from . import _torch
 from ._calls import describe
 from ._reasons import Boundary
@@ -63,7 +61,7 @@ class WatchedTensorRules(TensorCallRules):
             return done[0]
 
         if type(func) is types.FunctionType:
-            found = torch._C.TensorBase.__dict__.get(func.__name__)
+            found = _torch.TENSOR_BASE.__dict__.get(func.__name__)
             if found is None:
                 return self.python_function(func, args, kwargs)
             # A C method of the tensor's base, reported by the name of the Python method that called it.

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from . import _torch
+
 
 class NotInlinedError(Exception):
     """The graph of a scripted function is more than a straight line of operators."""
@@ -73,7 +75,7 @@ def inline(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> tu
 
 
 def _overload(node: Any) -> Any:
-    schema = torch._C.parse_schema(node.schema())
+    schema = _torch.parse_schema(node.schema())
     name = schema.name.partition("::")[2]
     overload = getattr(getattr(torch.ops.aten, name), schema.overload_name or "default")
     tags = overload.tags

@@ -44,7 +44,7 @@ _COVERED: Final = frozenset(
 _SINGLE: Final = frozenset(
     {
         "storage_offset", "is_leaf", "retains_grad", "output_nr", "name", "grad", "_grad", "_backward_hooks", "grad_dtype",
-        "_post_accumulate_grad_hooks", "is_pinned", "_is_view", "is_coalesced",
+        "_post_accumulate_grad_hooks", "grad_fn", "_grad_fn", "is_pinned", "_is_view", "is_coalesced",
     }
 )  # fmt: skip
 """Metadata that become facts of their own."""

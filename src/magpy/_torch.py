@@ -5,6 +5,7 @@ Checked against torch 2.11 to 2.14; `tests/test_torch_names.py` looks each one u
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import torch
@@ -39,15 +40,15 @@ COMPILER_GLOBALS: Final = torch.compiler.is_compiling.__globals__
 
 ATOM_TYPES: Final[tuple[type, ...]] = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
 PLAIN_TENSORS: Final[tuple[type, ...]] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-try:
-    import numpy
-
-    NUMPY_SCALARS: tuple[type, ...] = tuple(
-        {each for each in numpy.sctypeDict.values() if issubclass(each, (numpy.number, numpy.bool_))}
-        | {type(numpy.dtype(each)) for each in numpy.sctypeDict.values()}
+_numpy: Final = sys.modules.get("numpy")  # torch imports it where it is installed
+NUMPY_SCALARS: Final[tuple[type, ...]] = (
+    ()
+    if _numpy is None
+    else tuple(
+        {each for each in _numpy.sctypeDict.values() if issubclass(each, (_numpy.number, _numpy.bool_))}
+        | {type(_numpy.dtype(each)) for each in _numpy.sctypeDict.values()}
     )
-except ImportError:
-    NUMPY_SCALARS = ()
+)
 
 FUNCTION_APPLY: Final = torch._C._FunctionBase.__dict__.get("apply")
 LEGACY_VARIABLE: Final = getattr(torch._C, "_LegacyVariableBase", None)
@@ -59,6 +60,8 @@ EVAL_FRAME_SETTERS: Final[tuple[Any, ...]] = tuple(
 )
 """Switches of TorchDynamo, which its own decorators put back before they return."""
 
+TENSOR_BASE: Final = torch._C.TensorBase
+parse_schema: Final = torch._C.parse_schema
 LEGACY_TENSOR: Final = type(torch.FloatTensor)
 
 
@@ -98,11 +101,13 @@ __all__ = [
     "MODE_QUERIES",
     "NUMPY_SCALARS",
     "PLAIN_TENSORS",
+    "TENSOR_BASE",
     "TorchFunctionMode",
     "dismantle",
     "dispatch_mode_depth",
     "function_mode_depth",
     "functorch_depth",
+    "parse_schema",
     "pop_mode",
     "push_mode",
     "remove_mode",

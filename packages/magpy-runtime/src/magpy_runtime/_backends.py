@@ -66,15 +66,13 @@ def inductor(
     module: torch.fx.GraphModule, inputs: list[torch.Tensor], options: dict[str, Any] | None = None
 ) -> Compiled:
     """Inductor, through AOTAutograd: mutation, aliasing outputs and training come out as in eager."""
-    from torch._inductor.compile_fx import compile_fx
-
     patches: dict[str, Any] = {"fallback_random": True}
     patches.update(options or {})
 
     module = _for_functionalization(module)
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[torch.Tensor]) -> Compiled:
-        compiled: Any = compile_fx(gm, fakes, config_patches=patches)
+        compiled: Any = _torch.compile_fx(gm, fakes, config_patches=patches)
         return cast(Compiled, compiled)
 
     return _with_fake_inputs(compile_it, module, inputs)
@@ -104,11 +102,7 @@ def _for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule
 
 def _with_fake_inputs(backend: Backend, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Compiled:
     """Call a backend under a tracing context with a shape environment and `example_value`s, as torch.compile does."""
-    from torch._guards import TracingContext, tracing
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    fake_mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fake_mode = _torch.fake_mode()
     fakes = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
 
     class Examples(torch.fx.Interpreter):
@@ -125,5 +119,5 @@ def _with_fake_inputs(backend: Backend, module: torch.fx.GraphModule, inputs: li
     torch.set_grad_enabled(grad)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
-    with tracing(TracingContext(fake_mode)):
+    with _torch.tracing(fake_mode):
         return backend(module, fakes)

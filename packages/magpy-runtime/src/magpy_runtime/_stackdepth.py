@@ -7,7 +7,6 @@ not to be believed is in `_EFFECTS`.
 """
 
 import dis
-import sys
 from array import array
 from collections.abc import Callable, Iterator
 from opcode import opmap
@@ -33,7 +32,7 @@ def _effects() -> dict[int, Callable[[int], int]]:
     """What an instruction really does to the stack, where `dis.stack_effect` says something else."""
     # The generator's frame goes on with the value that was first sent (None) on its stack; 3.11 says 0.
     effects: dict[int, Callable[[int], int]] = {opmap["RETURN_GENERATOR"]: lambda arg: 1}
-    if sys.version_info < (3, 12):
+    if "PRECALL" in opmap:
         # 3.11 charges PRECALL with the arguments, but CALL takes them.
         effects[opmap["PRECALL"]] = lambda arg: 0
         effects[opmap["CALL"]] = lambda arg: -arg - 1

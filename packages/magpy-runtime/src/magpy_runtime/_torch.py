@@ -44,12 +44,38 @@ def list_backends() -> list[str]:
     return list(listing(exclude_tags=()))
 
 
+def compile_fx(module: Any, inputs: list[Any], config_patches: dict[str, Any]) -> Any:
+    """Inductor's general entry."""
+    from torch._inductor.compile_fx import compile_fx as entry
+
+    return entry(module, inputs, config_patches=config_patches)
+
+
+def fake_mode() -> Any:
+    """A mode that makes fake tensors with a shape environment, without which torch's disk caches are bypassed."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+
+def tracing(mode: Any) -> Any:
+    """The tracing context under which backends expect to be called."""
+    from torch._guards import TracingContext
+    from torch._guards import tracing as enter
+
+    return enter(TracingContext(mode))
+
+
 __all__ = [
+    "compile_fx",
     "dispatch_keys",
     "dispatch_mode_depth",
+    "fake_mode",
     "function_mode_depth",
     "global_state_check",
     "list_backends",
     "lookup_backend",
     "tensor_guards",
+    "tracing",
 ]
