@@ -114,6 +114,7 @@ def test_operators_give_tensors_and_metadata_do_not() -> None:
     assert wrong == set()
 
 
+@pytest.mark.filterwarnings("ignore:The use of `x.T`:UserWarning")
 def test_the_mode_reports_what_is_known() -> None:
     registry = default_registry()
     seen: dict[str, Any] = {}

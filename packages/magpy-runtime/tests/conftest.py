@@ -1,6 +1,7 @@
 """What the tests of capture share: a watcher that reports every instruction and checks the protocol while it does."""
 
 import dis
+import gc
 from types import CodeType
 
 import pytest
@@ -127,9 +128,13 @@ class Watch:
 
     def run(self, function, *args, **kwargs):
         """The function's result; asserts that nothing was wrong."""
+        collecting = gc.isenabled()
+        gc.disable()  # finalizers of other tests' garbage would run inside
         try:
             return self.recorder.run(function, args, kwargs)
         finally:
+            if collecting:
+                gc.enable()
             self.assert_sound()
 
     def assert_sound(self):

@@ -391,7 +391,7 @@ class GuardWriter:
         elif kind is float and atom == atom and atom != 0.0 and abs(atom) != float("inf"):
             condition = f"type(x := {value}) is not float or x != {atom!r}"
             text = f"{text} is {atom!r}"
-        elif kind in (float, complex, range) or kind.__module__ == "numpy" or kind.__module__ == "torch" and kind.__name__ in ("device", "finfo", "iinfo"):
+        elif kind in (float, complex, range) or kind.__module__ == "numpy" or (kind.__module__ == "torch" and kind.__name__ in ("device", "finfo", "iinfo")):
             condition = f"not same_value({value}, {self.namespace.constant(atom, kind.__name__)})"
         else:
             hint = getattr(atom, "__name__", kind.__name__)

@@ -69,7 +69,7 @@ def make_function(text: str, name: str, namespace: dict[str, Any], title: str) -
     """
     filename = f"<magpy {title} {next(_numbers)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    exec(compile(text, filename, "exec"), namespace)  # noqa: S102 - the one door
+    exec(compile(text, filename, "exec"), namespace)
     # Out of its own globals, so that a function that nobody uses any more needs no garbage collection.
     function: types.FunctionType = namespace.pop(name)
     return function

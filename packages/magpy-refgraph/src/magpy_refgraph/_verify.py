@@ -42,7 +42,9 @@ _SHAPES: Final = {
     EdgeKind.CELL: _Shape.NOTHING,
     EdgeKind.TENSOR: _Shape.NOTHING,
     EdgeKind.SAME: _Shape.NODE,
-    EdgeKind.MODE: _Shape.NAME,
+    EdgeKind.REFERENT: _Shape.NOTHING,
+    EdgeKind.VALUE: _Shape.NOTHING,
+    EdgeKind.MODE: _Shape.ANY,
 }
 
 _OF_ROOT: Final = frozenset({EdgeKind.ARGUMENT, EdgeKind.KEYWORD, EdgeKind.PIN, EdgeKind.MODE})
