@@ -18,11 +18,12 @@ from ._attributes import AttributeRules, Pending
 from ._state import is_atom, is_mutable_type
 
 _ITERATORS: Final[tuple[type, ...]] = (
-    *(type(iter(made)) for made in ([], (), {}, {}.values(), {}.items(), set(), "", range(0))),  # type: ignore[var-annotated]
+    *(type(iter(made)) for made in ([], (), {}, {}.values(), {}.items(), set(), "", range(0))),
     type(reversed([])), type(reversed({})), enumerate, zip, map, filter, types.GeneratorType,
 )  # fmt: skip
 _PEEKED: Final = frozenset(
-    type(iter(made)) for made in ([], (), {}, {}.values(), {}.items(), set(), reversed([]))  # type: ignore[var-annotated]
+    type(iter(made))
+    for made in ([], (), {}, {}.values(), {}.items(), set(), reversed([]))
 )
 _GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -600,8 +601,10 @@ class CallRules(AttributeRules):
                     if annotation.for_call(len(passed)) is not None:
                         self.apply(base, annotation, passed, {})
                         break
-            if peeked is None and self.info(type(container)).base is None and any(
-                each.value_read not in _NOTHING or each.operators for each in annotation.all_inputs()
+            if (
+                peeked is None
+                and self.info(type(container)).base is None
+                and any(each.value_read not in _NOTHING or each.operators for each in annotation.all_inputs())
             ):
                 self.only_plain(base, container)
 
@@ -619,7 +622,9 @@ class CallRules(AttributeRules):
         """An object's truth is asked for. See `OperationRules`."""
         raise NotImplementedError
 
-    def operator_call(self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def operator_call(
+        self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
         """A torch function is called from bytecode. See `TensorRules`."""
         raise NotImplementedError
 

@@ -29,6 +29,8 @@ class FrameRules(SpecialRules):
             return
         if code.co_flags & _SUSPENDS:
             self.executions.add(code)
+        if self.making and code.co_name in ("__init_subclass__", "__set_name__"):
+            self._new_class(args[code.co_name == "__set_name__" :][:1])
         if function is None or id(function) in self.used:
             return
         node = self.find(function)
@@ -50,6 +52,11 @@ class FrameRules(SpecialRules):
         """A monitored frame is left: an iterator that a user's `__iter__` hands to C code must be the run's own."""
         if kind == 0 and code.co_name == "__iter__":
             self.own_iterator(value)
+
+    def _new_class(self, owner: tuple[Any, ...]) -> None:
+        """A class that is being made is shown to Python code before the instruction that makes it has finished."""
+        if owner and isinstance(owner[0], type) and self.find(owner[0]) is None:
+            self.graph.add(owner[0])
 
     def _explain(self, code: types.CodeType, function: types.FunctionType, owner: Any) -> None:
         """C code called a method of `owner`: find the class attribute that holds it."""

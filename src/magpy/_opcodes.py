@@ -22,6 +22,16 @@ _BINARY: Final = {
     "**": "pow", ">>": "rshift", "-": "sub", "/": "truediv", "^": "xor",
 }  # fmt: skip
 
+_QUIET_INTRINSICS: Final = frozenset(
+    """
+    INTRINSIC_STOPITERATION_ERROR INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_LIST_TO_TUPLE INTRINSIC_TYPEVAR
+    INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS
+    INTRINSIC_PREP_RERAISE_STAR INTRINSIC_TYPEVAR_WITH_BOUND INTRINSIC_TYPEVAR_WITH_CONSTRAINTS
+    INTRINSIC_SET_FUNCTION_TYPE_PARAMS INTRINSIC_SET_TYPEPARAM_DEFAULT
+    """.split()  # noqa: SIM905 - a list that is read as prose
+)
+"""Operands of CALL_INTRINSIC_1 and _2 that only make fresh objects, or call Python code that is monitored."""
+
 _SKIPPED: Final = frozenset(
     """
     CACHE POP_TOP PUSH_NULL NOP END_FOR END_SEND RESUME LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR
@@ -31,7 +41,7 @@ _SKIPPED: Final = frozenset(
     JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP JUMP_NO_INTERRUPT POP_JUMP_FORWARD_IF_NONE
     POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_IF_NONE
     POP_JUMP_IF_NOT_NONE RETURN_VALUE RETURN_CONST RETURN_GENERATOR YIELD_VALUE SEND FOR_ITER EXTENDED_ARG
-    PUSH_EXC_INFO POP_EXCEPT CHECK_EG_MATCH PREP_RERAISE_STAR RERAISE RAISE_VARARGS LOAD_ASSERTION_ERROR
+    PUSH_EXC_INFO POP_EXCEPT PREP_RERAISE_STAR RERAISE LOAD_ASSERTION_ERROR
     LOAD_BUILD_CLASS GEN_START CLEANUP_THROW INTERPRETER_EXIT ASYNC_GEN_WRAP STOPITERATION_ERROR MATCH_MAPPING
     MATCH_SEQUENCE EXIT_INIT_CHECK LOAD_LOCALS SETUP_ANNOTATIONS ENTER_EXECUTOR
     """.split()  # noqa: SIM905 - a list that is read as prose
@@ -160,7 +170,8 @@ class Planner:
             "LOAD_FROM_DICT_OR_GLOBALS": named(None, self._after_name, 0, 1),
             "STORE_GLOBAL": named(rules.store_global, effect, 1, 0),
             "DELETE_GLOBAL": named(rules.delete_global, effect, 0, 0),
-            "STORE_NAME": lambda instruction: None,
+            "STORE_NAME": lambda instruction: None,  # a class body; see `SpecialRules.class_statement`
+            "DELETE_NAME": lambda instruction: None,
             "LOAD_DEREF": numbered(rules.load_cell, None, 0, 0),
             "LOAD_CLASSDEREF": numbered(rules.load_cell, None, 0, 0),
             "LOAD_FROM_DICT_OR_DEREF": numbered(rules.load_cell, None, 0, 0),
@@ -189,14 +200,14 @@ class Planner:
             "UNPACK_SEQUENCE": fixed(rules.iterate, None, 1, 0, None),
             "UNPACK_EX": fixed(rules.iterate, None, 1, 0, None),
             "LIST_EXTEND": fixed(rules.iterate, None, 1, 0, None),
-            "SET_UPDATE": fixed(rules.iterate, None, 1, 0, None),
+            "SET_UPDATE": fixed(rules.update_set, None, 1, 0, None),
             "DICT_UPDATE": fixed(rules.merge, None, 1, 0, None),
             "DICT_MERGE": fixed(rules.merge, None, 1, 0, None),
             "BUILD_MAP": lambda i: (rules.keys, None, 2 * (i.arg or 0), 0, 2) if i.arg else None,
             "BUILD_SET": lambda i: (rules.keys, None, i.arg or 0, 0, 1) if i.arg else None,
             "MAP_ADD": fixed(rules.keys, None, 2, 0, 2),
             "SET_ADD": fixed(rules.keys, None, 1, 0, 1),
-            "MATCH_CLASS": fixed(rules.match_class, None, 3, 0, None),
+            "MATCH_CLASS": numbered(rules.match_class, None, 3, 0),
             "MATCH_KEYS": fixed(rules.match_keys, None, 2, 0, None),
             "GET_LEN": fixed(rules.length, None, 1, 0, None),
             "FORMAT_VALUE": lambda i: (rules.format, None, 2 if (i.arg or 0) & 4 else 1, 0, None),
@@ -205,13 +216,15 @@ class Planner:
             "CONVERT_VALUE": fixed(rules.format, None, 1, 0, None),
             "CALL": lambda instruction: None,
             "PRECALL": lambda instruction: None,
-            "CHECK_EXC_MATCH": fixed(rules.exception_match, None, 1, 0, None),
+            "CHECK_EXC_MATCH": fixed(rules.exception_match, None, 2, 0, None),
+            "CHECK_EG_MATCH": fixed(rules.exception_match, None, 2, 0, None),
+            "RAISE_VARARGS": lambda i: (rules.raised, None, i.arg, 0, None) if i.arg else None,
             "CALL_KW": lambda i: (self._before_call_kw, rules.after_call, (i.arg or 0) + 3, 1, None),
             "CALL_FUNCTION_EX": self._call_ex,
             "CALL_INTRINSIC_1": self._intrinsic,
-            "CALL_INTRINSIC_2": lambda instruction: None,
+            "CALL_INTRINSIC_2": self._intrinsic,
             "BEFORE_WITH": fixed(rules.enter, None, 1, 0, None),
-            "WITH_EXCEPT_START": lambda i: (self._with_except, None, 4, 0, None),
+            "WITH_EXCEPT_START": fixed(rules.leave, rules.after_call, 4, 1, None),
             "IMPORT_NAME": named(rules.import_name, None, 2, 0),
             "IMPORT_FROM": named(rules.import_from, None, 1, 0),
         }
@@ -239,21 +252,22 @@ class Planner:
         return (self._before_call_ex, self.rules.after_call, 4 if keywords else 3, 1, keywords)
 
     def _intrinsic(self, instruction: dis.Instruction) -> tuple[Any, ...] | None:
-        number = instruction.arg or 0
-        if number == 5:  # INTRINSIC_UNARY_POSITIVE
+        name = instruction.argrepr
+        if name == "INTRINSIC_UNARY_POSITIVE":
             return (self.rules.unary, None, 1, 0, "__pos__")
-        if number == 2:  # INTRINSIC_IMPORT_STAR
-            return (self.rules.unsupported, None, 0, 0, "IMPORT_STAR")
-        return None
+        if name in _QUIET_INTRINSICS:
+            return None
+        return (self.rules.unsupported, None, 0, 0, name)
 
     def _super_attribute(self, inputs: tuple[Any, ...], name: str) -> None:
         builtin, cls, obj = inputs
         if builtin is not super:
             raise self.rules.boundary("unsupported-instruction", "LOAD_SUPER_ATTR with a replaced `super`")
-        self.rules.super_attribute(super(cls, obj), name)
-
-    def _with_except(self, inputs: tuple[Any, ...], arg: Any) -> Any:
-        return self.rules.leave(inputs, arg)
+        try:
+            made = super(cls, obj)
+        except TypeError:
+            return  # the program gets the same
+        self.rules.super_attribute(made, name)
 
     def _after_item(self, state: Any, outputs: tuple[Any, ...] | None, arg: Any) -> None:
         if state is None:

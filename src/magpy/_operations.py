@@ -12,11 +12,11 @@ from typing import Any
 
 from magpy_annotations import Read
 from magpy_refgraph import Atom, EdgeKind, Key
-from magpy_runtime.capture import NULL
+from magpy_runtime.capture import NULL, type_lookup
 
 from ._attributes import Pending
 from ._calls import CallRules
-from ._state import is_atom, is_library
+from ._state import is_atom, is_library, is_mutable_type
 
 _CELL = Key(EdgeKind.CELL)
 _COMPARISONS = {"<": ("__lt__", "__gt__"), "<=": ("__le__", "__ge__"), "==": ("__eq__", "__eq__"),
@@ -238,7 +238,11 @@ class OperationRules(CallRules):
         if type(cls) is not type and type(self.lookup(type(cls), "__getitem__")) is types.FunctionType:
             return
         found = self.lookup(cls, "__class_getitem__")
-        if type(found) is classmethod and not isinstance(found.__func__, types.FunctionType) and cls.__module__ != "builtins":
+        if (
+            type(found) is classmethod
+            and not isinstance(found.__func__, types.FunctionType)
+            and cls.__module__ != "builtins"
+        ):
             raise self.boundary("unannotated-call", f"{cls.__qualname__}.__class_getitem__")
 
     def missing(self, container: Any, key: Any) -> Any:
@@ -323,9 +327,27 @@ class OperationRules(CallRules):
         if outputs:
             self.own_iterator(outputs[-1])
 
+    def update_set(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before elements are copied into a set."""
+        self.iterate(inputs, arg)
+        for member in self.members(inputs[-1]):
+            self.hashed(member)
+
+    def raised(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before an exception is raised; inputs are the exception or its class, and the cause."""
+        for each in inputs:
+            if isinstance(each, type):
+                if is_mutable_type(each):
+                    self.call_class(each, (), {})
+                continue
+            node = self.find(each)
+            if node is not None and node.external:  # its traceback and context change
+                raise self.boundary("opaque-object", f"a {type(each).__qualname__} that existed before was raised")
+
     def exception_match(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """Before an exception is matched against a class or a tuple of classes."""
         classes = inputs[-1]
+        self.mro(type(inputs[0]))
         node = self.find(classes)
         if isinstance(classes, tuple) and node is not None and node.external:
             self.read_items(node, classes)
@@ -349,14 +371,27 @@ class OperationRules(CallRules):
         if not is_atom(inputs[-1]):
             self.special(inputs[-1], "__len__", ())
 
-    def match_class(self, inputs: tuple[Any, ...], arg: Any) -> None:
+    def match_class(self, inputs: tuple[Any, ...], count: int) -> None:
         """Before a class pattern is matched; inputs are (subject, class, keyword names)."""
         subject, cls, names = inputs
+        if not isinstance(cls, type):
+            return  # raises TypeError
         self.specials[id(isinstance)]((subject, cls), {})
-        if isinstance(subject, cls):
+        check = self.lookup(type(cls), "__instancecheck__")
+        if type(check) is types.FunctionType and not is_library(check.__code__.co_filename):
+            raise self.boundary("opaque-object", f"a pattern of class {cls.__qualname__}, which has its own isinstance")
+        if not isinstance(subject, cls):
+            return
+        if count:
             self.attribute(cls, "__match_args__")
-            for name in (*getattr(cls, "__match_args__", ()), *names):
-                self.attribute(subject, name)
+            given = type_lookup(cls, "__match_args__")
+            if type(given) is tuple:
+                node = self.find(given)
+                if node is not None and node.external:
+                    self.read_items(node, given)
+                names = (*given[:count], *names)
+        for name in names:
+            self.attribute(subject, name)
 
     def match_keys(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """Before a mapping pattern is matched; inputs are (subject, keys)."""
@@ -404,7 +439,9 @@ class OperationRules(CallRules):
             found = self.lookup(tp, name)
             if found is NULL or type(found) is types.FunctionType:
                 continue
-            self.native(found, (manager,) if name == "__enter__" else (manager, None, None, None), {})
+            args = (manager,) if name == "__enter__" else (manager, None, None, None)
+            if type(self.native(found, args, {})) is Pending:
+                raise self.boundary("opaque-object", f"a {tp.__qualname__} in a `with` statement")
 
     def leave(self, inputs: tuple[Any, ...], arg: Any) -> Any:
         """Before a context manager's exit function is called for an exception."""

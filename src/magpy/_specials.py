@@ -37,6 +37,7 @@ class SpecialRules(OperationRules):
         self.globals_seen = {}
         self.hash_codes: set[types.CodeType] = set()
         self.held: list[Any] = []
+        self.making = 0
         rules: dict[Any, Any] = {
             isinstance: self.instance_check,
             issubclass: self.subclass_check,
@@ -50,13 +51,13 @@ class SpecialRules(OperationRules):
             types.ModuleType.__getattribute__: self.object_getattribute,
             type.__setattr__: self.object_setattr,
             type: self.type_call,
-            super: self.nothing,
+            super: self.super_call,
             object.__new__: self.nothing,
             object.__init__: self.nothing,
             type.__call__: self.metaclass_call,
             vars: self.builtin_vars,
             globals: self.builtin_globals,
-            __build_class__: self.build_class,
+            __build_class__: self.class_statement,
             warnings.warn: self.warn,
             id: self.identity_number,
             sys.exc_info: self.thread_state,
@@ -200,10 +201,29 @@ class SpecialRules(OperationRules):
         """`type(obj)`, or a class is made."""
         return None if len(args) == 1 else self.build_class(args, keywords)
 
+    def super_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`super()`: without arguments it reads the cell of `__class__`."""
+        code = self.recorder.code()
+        if args or "__class__" not in code.co_freevars:
+            return
+        cells = len(set(code.co_varnames) | set(code.co_cellvars))  # in the frame, free variables come last
+        self.load_cell((), cells + code.co_freevars.index("__class__"))
+
+    def class_statement(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`class ...:`; the names that its body stores are the new class's, unless a metaclass says where they go."""
+        meta = keywords.get("metaclass") or (type(args[2]) if len(args) > 2 else type)
+        found = self.lookup(meta, "__prepare__") if isinstance(meta, type) else NULL
+        prepare = getattr(found, "__func__", found)
+        if type(prepare) is types.FunctionType and not is_library(prepare.__code__.co_filename):
+            raise self.boundary("opaque-object", f"the namespace that {meta.__qualname__}.__prepare__ makes")
+        return self.build_class(args, keywords)
+
     def build_class(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A class is made during the run."""
+        self.making += 1
 
         def made(outputs: tuple[Any, ...] | None) -> None:
+            self.making -= 1
             if outputs and isinstance(outputs[-1], type) and self.find(outputs[-1]) is None:
                 self.graph.add(outputs[-1])
 

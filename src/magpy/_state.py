@@ -170,7 +170,11 @@ class State:
         if is_mutable_type(tp):
             if name in self.written_class_names and self.find(tp) is None:
                 raise self.boundary("class-changed", f"{tp.__qualname__}.{name}")
-            self.follow(self.pin(tp), Key(EdgeKind.CLASS, name), value)
+            node = self.pin(tp)
+            if not node.external:  # a class made during the run: the facts are about its bases
+                for base in tp.__mro__[1:]:
+                    self.lookup(base, name)
+            self.follow(node, Key(EdgeKind.CLASS, name), value)
         self.found[key] = value
         return value
 
@@ -183,7 +187,11 @@ class State:
             pass
         value = super_lookup(tp, after, name)
         if is_mutable_type(tp):
-            self.follow(self.pin(tp), Key(EdgeKind.SUPER, (after, name)), value)
+            node = self.pin(tp)
+            if not node.external and after in tp.__mro__:
+                for base in tp.__mro__[tp.__mro__.index(after) + 1 :]:
+                    self.lookup(base, name)
+            self.follow(node, Key(EdgeKind.SUPER, (after, name)), value)
         self.found[key] = value
         return value
 
@@ -198,6 +206,9 @@ class State:
         if is_mutable_type(tp):
             node = self.pin(tp)
             self.graph.read(node, Key(EdgeKind.MEMBER, "__mro__"), Atom(tp.__mro__), self.where())
+            if not node.external:
+                for base in tp.__mro__[1:]:
+                    self.mro(base)
 
     # -- references ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +230,7 @@ class State:
             return Atom(value)
         node = self.find(value)
         if node is None:
-            node = self.graph.add(value, parent, key)
+            node = self.graph.add(value, parent, key) if parent.external else self.graph.add(value)
             node.versions[0].refs[_TYPE] = Atom(type(value))
             plain = plain_value(value)
             if plain is not None:
