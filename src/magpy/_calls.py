@@ -17,14 +17,12 @@ from magpy_runtime.capture import NULL, instance_dict, type_lookup
 from ._attributes import AttributeRules, Pending
 from ._state import is_atom, is_mutable_type
 
+_CONTAINERS: Final[tuple[Any, ...]] = ([], (), {}, {}.values(), {}.items(), set())
 _ITERATORS: Final[tuple[type, ...]] = (
-    *(type(iter(made)) for made in ([], (), {}, {}.values(), {}.items(), set(), "", range(0))),
+    *(type(iter(made)) for made in (*_CONTAINERS, "", range(0))),
     type(reversed([])), type(reversed({})), enumerate, zip, map, filter, types.GeneratorType,
 )  # fmt: skip
-_PEEKED: Final = frozenset(
-    type(iter(made))
-    for made in ([], (), {}, {}.values(), {}.items(), set(), reversed([]))
-)
+_PEEKED: Final = frozenset(type(iter(made)) for made in (*_CONTAINERS, reversed([])))
 _GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _MODE: Final = "a mode, guarded"
@@ -282,10 +280,10 @@ class CallRules(AttributeRules):
                     pass
             if each.called or type(value) in self.quiet:
                 continue
-            self.input(each, value, values, index, form)
+            self.input(function, each, value, values, index, form)
         for index, each in enumerate(inputs):
             if each.called:  # after the others, whose elements it gets
-                self.input(each, values[index], values, index, form)
+                self.input(function, each, values[index], values, index, form)
         output = form.output
         if output.relation is Relation.ITEM or output.relation is Relation.ATTRIBUTE:
             self.keyed(form, inputs, values)
@@ -338,12 +336,15 @@ class CallRules(AttributeRules):
         {int, float, complex, bool, str, bytes, type(None), types.CodeType, type(...), type(NotImplemented)}
     )
 
-    def input(self, each: Input, value: Any, values: tuple[Any, ...], index: int, form: Annotation) -> None:
+    def input(
+        self, function: Any, each: Input, value: Any, values: tuple[Any, ...], index: int, form: Annotation
+    ) -> None:
         """Note what an operation does to one of its inputs."""
         if each.alike and self.info(type(value)).tensor:
             return  # only numbers are looked at
         if each.called:
             self.called(value, values[:index] + values[index + 1 :])
+            self.results_used(function, value, tuple(name for other in form.inputs for name in other.element_operators))
         if each.iterated:
             self.iterated(value)
         if each.operators:
@@ -356,10 +357,7 @@ class CallRules(AttributeRules):
             else:
                 self.read(value, each.value_read)
         if each.element_operators:
-            for element in self.members(value):
-                if not is_atom(element):
-                    for name in each.element_operators:
-                        self.special(element, name, ())
+            self.elements_used(value, each.element_operators)
 
     def keyed(self, form: Annotation, inputs: tuple[Input, ...], values: tuple[Any, ...]) -> None:
         """The output is one item or attribute of an input: that one is read."""
@@ -521,7 +519,7 @@ class CallRules(AttributeRules):
         info = self.info(type(obj))
         if info.mutable:
             self.lookup(info.type, "__hash__")
-            self.lookup(info.type, "__eq__")
+            self.asked("__eq__", self.lookup(info.type, "__eq__"))
             return
         if info.base in (tuple, frozenset):
             node = self.find(obj)
@@ -540,7 +538,10 @@ class CallRules(AttributeRules):
         tp = type(obj)
         info = self.info(tp)
         found = self.lookup(tp, name)
-        if found is NULL or type(found) is types.FunctionType or info.tensor:
+        if type(found) is types.FunctionType:
+            self.asked(name, found)
+            return None
+        if found is NULL or info.tensor:
             return None
         if info.base is None and any(self.info(type(other)).tensor for other in others):
             return None  # a number's own method declines a tensor; the tensor's is reported by the function mode
@@ -617,6 +618,18 @@ class CallRules(AttributeRules):
         if function in (int, float, str, bool, len, abs):
             return
         raise self.boundary("unannotated-call", f"{describe(function)} on a {type(iterator).__qualname__}")
+
+    def asked(self, name: str, found: Any) -> None:
+        """C code calls the special method `name`, which is `found`. See `UseRules`."""
+        raise NotImplementedError
+
+    def elements_used(self, obj: Any, names: tuple[str, ...]) -> None:
+        """C code calls special methods of what an iteration over `obj` gives. See `UseRules`."""
+        raise NotImplementedError
+
+    def results_used(self, function: Any, called: Any, names: tuple[str, ...]) -> None:
+        """C code calls special methods of what `called` returns. See `UseRules`."""
+        raise NotImplementedError
 
     def truth(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """An object's truth is asked for. See `OperationRules`."""

@@ -82,19 +82,43 @@ class _Damage(Exception):
 class _Updating:
     """A compiled graph that updates its inputs: tells whether it had done so when it raises."""
 
+    __slots__ = ("kept", "run")
+
+    def __init__(self, run: Callable[..., Any], kept: tuple[int, ...]) -> None:
+        self.run = run
+        self.kept = kept
+
+    def __call__(self, *inputs: Any) -> Any:
+        before = [-1 if each.is_inference() else each._version for each in inputs]
+        copies = [inputs[number].detach().clone() for number in self.kept]
+        try:
+            return self.run(*inputs)
+        except Exception as error:
+            if self.kept:
+                with torch.no_grad():
+                    for number, copy in zip(self.kept, copies, strict=True):
+                        inputs[number].detach().copy_(copy)
+                raise
+            for each, version in zip(inputs, before, strict=True):
+                if version < 0 or each._version != version:
+                    raise _Damage(error) from None
+            raise
+
+
+class _Switching:
+    """A compiled graph that changes modes of torch on its way: puts them back when it raises."""
+
     __slots__ = ("run",)
 
     def __init__(self, run: Callable[..., Any]) -> None:
         self.run = run
 
     def __call__(self, *inputs: Any) -> Any:
-        before = [-1 if each.is_inference() else each._version for each in inputs]
+        modes = _torch.modes()
         try:
             return self.run(*inputs)
-        except Exception as error:
-            for each, version in zip(inputs, before, strict=True):
-                if version < 0 or each._version != version:
-                    raise _Damage(error) from None
+        except BaseException:
+            _torch.restore_modes(modes)
             raise
 
 
@@ -299,7 +323,9 @@ class Compiled:
         for name, seconds in record.timings.items():
             self._add_time(name, seconds)
         if record.mutates and record.run is not None:
-            record.run = _Updating(record.run)
+            record.run = _Updating(record.run, record.updated if record.may_raise else ())
+        if record.switches and record.run is not None:
+            record.run = _Switching(record.run)
         return record, None
 
     def _add_time(self, name: str, seconds: float) -> None:

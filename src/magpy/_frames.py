@@ -50,8 +50,11 @@ class FrameRules(SpecialRules):
 
     def on_exit(self, code: types.CodeType, value: Any, kind: int) -> None:
         """A monitored frame is left: an iterator that a user's `__iter__` hands to C code must be the run's own."""
+        if kind == 2:
+            return
         if kind == 0 and code.co_name == "__iter__":
             self.own_iterator(value)
+        self.gives(code, value, suspended=kind == 1)
 
     def _new_class(self, owner: tuple[Any, ...]) -> None:
         """A class that is being made is shown to Python code before the instruction that makes it has finished."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import types
-from typing import Any
+from typing import Any, Final
 
 from . import _torch
 from ._calls import describe
 from ._reasons import Boundary
+from ._state import is_own
 from ._tensor_calls import TensorCallRules
+
+PROGRAM: Final = "program"
+"""Name of the function through which the monitor calls the program; operators called from elsewhere in MagPy are its own."""
 
 
 class _Raised(BaseException):
@@ -30,7 +35,8 @@ class _Mode(_torch.TorchFunctionMode):
         rules = self.rules
         kwargs = kwargs or {}
         recorder = rules.recorder
-        if rules.failed or not recorder.active:
+        caller = sys._getframe(1).f_code
+        if rules.failed or not recorder.active or (is_own(caller.co_filename) and caller.co_name != PROGRAM):
             return func(*args, **kwargs)
         recorder.pause()
         mode_on, rules.mode_on = rules.mode_on, False

@@ -15,8 +15,8 @@ from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, type_lookup
 
 from ._attributes import Pending
-from ._calls import CallRules
 from ._state import is_atom, is_library, is_mutable_type
+from ._uses import UseRules
 
 _CELL = Key(EdgeKind.CELL)
 _COMPARISONS = {"<": ("__lt__", "__gt__"), "<=": ("__le__", "__ge__"), "==": ("__eq__", "__eq__"),
@@ -24,7 +24,7 @@ _COMPARISONS = {"<": ("__lt__", "__gt__"), "<=": ("__le__", "__ge__"), "==": ("_
 _SINGLETONS = (type(None), bool, type(...), type(NotImplemented))
 
 
-class OperationRules(CallRules):
+class OperationRules(UseRules):
     """Rules for instructions."""
 
     # -- variables ----------------------------------------------------------------------------------------------------
@@ -130,6 +130,7 @@ class OperationRules(CallRules):
             self.special(container, "__contains__", (item,))
             return
         if info.mutable and type(self.lookup(info.type, "__contains__")) is types.FunctionType:
+            self.asked("__contains__", self.lookup(info.type, "__contains__"))
             return
         if info.mutable and info.base is None:
             self.iterated(container)

@@ -35,7 +35,13 @@ class Entry:
 
 
 def make_record(
-    monitor: Monitor, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, backend: Any, unstable: set[Any]
+    monitor: Monitor,
+    entry: Entry,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    result: Any,
+    backend: Any,
+    unstable: set[Any],
 ) -> Record:
     """Generate a record from what a monitor saw.
 
@@ -88,6 +94,7 @@ def make_record(
     operators = monitor.operators
     graph = None
     count = monitor.operator_count
+    updated = operators.updated()
     if count:
         graph = operators.finish(mock.outputs, locate)
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
@@ -119,6 +126,9 @@ def make_record(
         ),
         mutates=monitor.mutates,
         random=monitor.random,
+        updated=updated,
+        may_raise=bool(updated) and operators.may_raise(),
+        switches=monitor.switches,
         timings={"codegen": codegen, "backend": time.perf_counter() - started},
         namespace=namespace.values,
     )

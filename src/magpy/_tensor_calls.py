@@ -72,6 +72,7 @@ class TensorCallRules(TensorRules):
             if outputs is not None:
                 self.operators.call(function, fx_args, fx_kwargs, self.user_where())
                 self.graph.tick()
+                self.switches = True
 
         return done
 

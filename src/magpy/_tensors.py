@@ -90,6 +90,7 @@ class TensorRules(SpecialRules):
         self.dynamic: set[Any] = set()
         self.inplace = False
         self.mutates = False
+        self.switches = False
         self.random = False
         self.hash_codes.add(torch.Tensor.__hash__.__code__)
         self.add_specials(dict.fromkeys(_torch.MODE_QUERIES, self.query))
@@ -175,6 +176,8 @@ class TensorRules(SpecialRules):
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
         self.mutates = self.mutates or self.inplace or any(each != "out" for each in op.mutates)
         self.random = self.random or op.random
+        if any(each != "out" for each in op.mutates):
+            self.operators.written.update(each for each in node.all_input_nodes if each.op == "placeholder")
         if out is not None:
             self.result(out, node, function)
         return out
@@ -273,7 +276,9 @@ class TensorRules(SpecialRules):
         if self.dynamic and name_of(function) not in _RANK and getter_name(function) not in _RANK:
             tags = [node.tag for node in map(self.find, args) if node is not None]
             if any(tag in self.dynamic for tag in tags):
-                raise self.boundary("dynamic-shape", f"{getter_name(function)} of a tensor whose shape depends on values")
+                raise self.boundary(
+                    "dynamic-shape", f"{getter_name(function)} of a tensor whose shape depends on values"
+                )
         out = run(*args, **kwargs)
         if args and isinstance(args[0], torch.Tensor):
             self.uncovered_metadata(function, args, kwargs, out)

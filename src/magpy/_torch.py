@@ -38,7 +38,14 @@ IS_COMPILING_CODE: Final = torch.compiler.is_compiling.__code__
 IS_COMPILING_FLAG: Final = "_is_compiling_flag"
 COMPILER_GLOBALS: Final = torch.compiler.is_compiling.__globals__
 
-ATOM_TYPES: Final[tuple[type, ...]] = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.finfo, torch.iinfo)
+ATOM_TYPES: Final[tuple[type, ...]] = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.finfo,
+    torch.iinfo,
+)
 PLAIN_TENSORS: Final[tuple[type, ...]] = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _numpy: Final = sys.modules.get("numpy")  # torch imports it where it is installed
 NUMPY_SCALARS: Final[tuple[type, ...]] = (
@@ -89,6 +96,35 @@ def dismantle(graph: Any) -> None:
     vars(graph).clear()
 
 
+_AUTOCAST_DEVICES: Final = ("cpu", "cuda")
+
+
+def modes() -> tuple[Any, ...]:
+    """Grad mode and autocast, to be put back by `restore_modes`."""
+    nesting = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return (
+        torch.is_grad_enabled(),
+        [(each, torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _AUTOCAST_DEVICES],
+        torch.is_autocast_cache_enabled(),
+        nesting,
+    )
+
+
+def restore_modes(state: tuple[Any, ...]) -> None:
+    """Put modes back."""
+    grad, autocast, cache, nesting = state
+    torch._C._set_grad_enabled(grad)
+    for device, enabled, dtype in autocast:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(cache)
+    while torch.autocast_decrement_nesting() > nesting:
+        pass
+    while torch.autocast_increment_nesting() < nesting:
+        pass
+
+
 __all__ = [
     "ATOM_TYPES",
     "COMPILER_GLOBALS",
@@ -107,8 +143,10 @@ __all__ = [
     "dispatch_mode_depth",
     "function_mode_depth",
     "functorch_depth",
+    "modes",
     "parse_schema",
     "pop_mode",
     "push_mode",
     "remove_mode",
+    "restore_modes",
 ]

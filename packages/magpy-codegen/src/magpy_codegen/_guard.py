@@ -157,7 +157,7 @@ class GuardWriter:
             Source of `guard(args, kwargs)`, which gives the bound objects as a tuple, or the number of the check that failed.
         """
         out = self.source
-        self._check(None, "len(args) != %d" % positional, f"{positional} positional arguments")
+        self._check(None, f"len(args) != {positional}", f"{positional} positional arguments")
         if keywords:
             self._check(None, f"tuple(kwargs) != {keywords!r}", f"keyword arguments {', '.join(keywords)}")
         else:
@@ -391,7 +391,7 @@ class GuardWriter:
         elif kind is float and atom == atom and atom != 0.0 and abs(atom) != float("inf"):
             condition = f"type(x := {value}) is not float or x != {atom!r}"
             text = f"{text} is {atom!r}"
-        elif kind in (float, complex, range) or kind.__module__ == "numpy" or (kind.__module__ == "torch" and kind.__name__ in ("device", "finfo", "iinfo")):
+        elif kind in _PLAIN or kind.__module__ == "numpy":
             condition = f"not same_value({value}, {self.namespace.constant(atom, kind.__name__)})"
         else:
             hint = getattr(atom, "__name__", kind.__name__)

@@ -29,12 +29,32 @@ def nameable(function: Any) -> Any:
     return function
 
 
+_RAISING: Final = frozenset(
+    {
+        "embedding", "embedding_bag", "index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add",
+        "index_copy", "index_fill", "index_put", "index_reduce", "take", "take_along_dim", "put", "one_hot", "nll_loss",
+        "nll_loss_nd", "cross_entropy_loss", "cross_entropy", "multi_margin_loss", "multilabel_margin_loss", "multinomial",
+        "bernoulli", "binary_cross_entropy", "floor_divide", "floordiv", "remainder", "mod", "fmod", "div", "cholesky",
+        "inverse", "bincount", "repeat_interleave", "ctc_loss", "normal", "poisson", "masked_scatter", "masked_select",
+        "nonzero", "where", "histc", "bucketize", "svd", "qr", "lu", "pinverse", "max_unpool2d", "set_data",
+    }
+)  # fmt: skip
+"""Operators that raise for some values, indices out of range or zero divisors, bare of underscores."""
+
+
+def _holds_node(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_holds_node, value))
+    return isinstance(value, torch.fx.Node)
+
+
 class OperatorGraph:
     """Builds the torch.fx graph of one segment.
 
     Attributes:
         graph: the graph being built; its placeholders stand for tensors that existed before the run.
         inputs: the RefGraph nodes of the placeholders, in order.
+        written: placeholders that an operator updates without moving their version counters.
         constants: nodes whose tensors have the same values at every call, since no input reaches them.
     """
 
@@ -42,6 +62,7 @@ class OperatorGraph:
         self.graph = torch.fx.Graph()
         self.inputs: list[Node] = []
         self.constants: set[torch.fx.Node] = set()
+        self.written: set[torch.fx.Node] = set()
         self._last_input: torch.fx.Node | None = None
 
     def input(self, node: Node, tensor: torch.Tensor) -> torch.fx.Node:
@@ -50,7 +71,7 @@ class OperatorGraph:
             place = self._last_input.append if self._last_input is not None else self.graph._root.append
             made = self.graph.create_node("placeholder", f"t{len(self.inputs)}")
             place(made)
-            made.meta["tensor"] = tensor
+            made.meta["version"] = -1 if tensor.is_inference() else tensor._version
             self._last_input = made
             self.inputs.append(node)
             node.tag = made
@@ -99,6 +120,25 @@ class OperatorGraph:
             return all(map(self.is_constant, value.values()))
         return True
 
+    def updated(self) -> tuple[int, ...]:
+        """Which inputs the segment has updated: numbers of placeholders whose tensors' version counters moved."""
+        found = []
+        for number, node in enumerate(self.inputs):
+            tensor, was = node.obj(), node.tag.meta["version"]
+            if node.tag in self.written or was < 0 or tensor._version != was:
+                found.append(number)
+        return tuple(found)
+
+    def may_raise(self) -> bool:
+        """Whether an operator may raise for some values of its inputs."""
+        for node in self.graph.nodes:
+            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+            if name.strip("_") in _RAISING or name.startswith("linalg_"):
+                return True
+            if name in ("getitem", "setitem") and _holds_node(node.args[1]):
+                return True
+        return False
+
     def element(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
         """One element of an operator's tuple of results."""
         made = self.graph.create_node("call_function", operator.getitem, (node, index))
@@ -116,7 +156,7 @@ class OperatorGraph:
         self.graph.output(tuple(outputs))
         for node in self.graph.nodes:
             where = node.meta.pop("where", None)
-            node.meta.pop("tensor", None)
+            node.meta.pop("version", None)
             location = None if where is None else locate(where)
             if location is not None:
                 node.stack_trace = f'  File "{location.file}", line {location.line}, in {location.function}\n'

@@ -27,6 +27,9 @@ class Record:
         operators: number of operators in the graph.
         effects: what the mock replays, in words.
         mutates: whether the graph updates its inputs, so that it cannot be tried again.
+        updated: numbers of the graph's inputs that it updates.
+        may_raise: whether an operator of the graph raises for some values of its inputs.
+        switches: whether the graph changes modes of torch on its way.
         random: whether the graph draws random numbers.
         hits: calls that it served.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
@@ -46,6 +49,9 @@ class Record:
     effects: tuple[str, ...]
     mutates: bool = False
     random: bool = False
+    updated: tuple[int, ...] = ()
+    may_raise: bool = False
+    switches: bool = False
     hits: int = 0
     timings: dict[str, float] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)

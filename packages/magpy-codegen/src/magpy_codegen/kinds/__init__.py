@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mock import Builder
+from magpy_codegen._mock import Builder
+
 from . import containers, functions, instances, iterators, values
 
 _BY_TYPE: dict[type, Builder] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from .._mock import Builder, MockWriter
+from magpy_codegen._mock import Builder, MockWriter
 
 
 def _inline(writer: MockWriter, items: Any) -> str:

@@ -6,7 +6,7 @@ import functools
 import types
 from typing import Any
 
-from .._mock import Builder, MockWriter
+from magpy_codegen._mock import Builder, MockWriter
 
 
 def build_cell(writer: MockWriter, obj: types.CellType) -> str:

@@ -6,7 +6,8 @@ import collections
 import types
 from typing import Any
 
-from .._mock import Builder, MockWriter, Unbuildable
+from magpy_codegen._mock import Builder, MockWriter, Unbuildable
+
 from .containers import fill_dict
 
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, collections.deque)

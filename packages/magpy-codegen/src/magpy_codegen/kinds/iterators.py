@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mock import Builder, MockWriter, Unbuildable
+from magpy_codegen._mock import Builder, MockWriter, Unbuildable
 
 
 def build_iterator(writer: MockWriter, obj: Any) -> str:

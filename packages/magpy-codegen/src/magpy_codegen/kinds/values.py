@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._mock import Builder, MockWriter
+from magpy_codegen._mock import Builder, MockWriter
 
 
 def build_slice(writer: MockWriter, obj: slice) -> str:
