@@ -25,8 +25,8 @@ _CALLERS: Final[dict[Any, tuple[str, ...]]] = {
     itertools.groupby: ("__eq__",),
 }  # fmt: skip
 _CHAINS: Final = (zip, enumerate)
-_VIEWS: Final = (type({}.keys()), type({}.values()), type({}.items()))
-_SCALARS: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))  # type: ignore[attr-defined]
+_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))  # type: ignore[var-annotated]
+_SCALARS: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))
 _ADDITIONS: Final = ("__add__", "__radd__", "__iadd__")
 
 

@@ -29,7 +29,9 @@ _READ_ONLY: Final = frozenset(
 """C members that cannot be set, so that the holder's identity implies theirs."""
 
 _IMMUTABLE: Final = (tuple, frozenset)
-_NEVER_CHANGED: Final = frozenset({tuple, frozenset, type, types.FunctionType, types.ModuleType, types.BuiltinFunctionType})
+_NEVER_CHANGED: Final = frozenset(
+    {tuple, frozenset, type, types.FunctionType, types.ModuleType, types.BuiltinFunctionType}
+)
 _BASES: Final = (dict, list, tuple, set, frozenset, collections.deque)
 
 
@@ -141,7 +143,11 @@ class GuardWriter:
             if not self.pinned(node):
                 raise KeyError(f"{node!r} is not bound")
             obj = node.obj()
-            hint = getattr(obj, "__name__", None) if isinstance(obj, (type, types.FunctionType, types.ModuleType)) else None
+            hint = (
+                getattr(obj, "__name__", None)
+                if isinstance(obj, (type, types.FunctionType, types.ModuleType))
+                else None
+            )
             found = self.names[node.index] = self.namespace.constant(obj, hint or node.type.__name__.lower())
         return found
 
@@ -335,7 +341,11 @@ class GuardWriter:
                 return f"{item}({name}, {arg})"
             case EdgeKind.LENGTH | EdgeKind.TRUTH:
                 assert base is not None
-                length = f"len({name})" if plain else f"{self.namespace.constant(base.__len__, f'{base.__name__}_len')}({name})"
+                length = (
+                    f"len({name})"
+                    if plain
+                    else f"{self.namespace.constant(base.__len__, f'{base.__name__}_len')}({name})"
+                )
                 return length if kind is EdgeKind.LENGTH or not plain else name
             case EdgeKind.KEYS:
                 return name
@@ -416,7 +426,9 @@ class GuardWriter:
         if nodes and held:
             name = self.namespace.constant(frozenset(held), "changed_ids")
             for node in nodes:
-                self._check(None, f"id({self.names[node.index]}) in {name}", "an argument is none of the changed objects")
+                self._check(
+                    None, f"id({self.names[node.index]}) in {name}", "an argument is none of the changed objects"
+                )
 
 
 def _is_tensor(node: Node) -> bool:

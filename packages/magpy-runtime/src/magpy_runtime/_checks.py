@@ -166,8 +166,7 @@ class TensorCheck:
         if len({id(tensor) for tensor in tensors}) != len(tensors):
             return False
         return all(
-            type(tensor) is was[0] and metadata(tensor) == was
-            for tensor, was in zip(tensors, self._entry, strict=True)
+            type(tensor) is was[0] and metadata(tensor) == was for tensor, was in zip(tensors, self._entry, strict=True)
         )
 
 

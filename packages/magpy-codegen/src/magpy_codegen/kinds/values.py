@@ -37,7 +37,9 @@ def build_view(writer: MockWriter, obj: Any) -> str:
 
 def build_mapping_proxy(writer: MockWriter, obj: types.MappingProxyType[Any, Any]) -> str:
     """A read-only view of a dictionary."""
-    return f"{writer.namespace.constant(types.MappingProxyType, 'mappingproxy')}({writer.value(gc.get_referents(obj)[0])})"
+    return (
+        f"{writer.namespace.constant(types.MappingProxyType, 'mappingproxy')}({writer.value(gc.get_referents(obj)[0])})"
+    )
 
 
 def build_namespace(writer: MockWriter, obj: types.SimpleNamespace) -> str:
