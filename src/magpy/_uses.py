@@ -25,7 +25,7 @@ _CALLERS: Final[dict[Any, tuple[str, ...]]] = {
     itertools.groupby: ("__eq__",),
 }  # fmt: skip
 _CHAINS: Final = (zip, enumerate)
-_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))  # type: ignore[var-annotated]
+_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _SCALARS: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))
 _ADDITIONS: Final = ("__add__", "__radd__", "__iadd__")
 
