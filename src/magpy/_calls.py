@@ -344,7 +344,9 @@ class CallRules(AttributeRules):
             return  # only numbers are looked at
         if each.called:
             self.called(value, values[:index] + values[index + 1 :])
-            self.results_used(function, value, tuple(name for other in form.inputs for name in other.element_operators))
+            others = values[:index] + values[index + 1 :]
+            names = tuple(name for other in form.inputs for name in other.element_operators)
+            self.results_used(function, value, names, others)
         if each.iterated:
             self.iterated(value)
         if each.operators:
@@ -627,7 +629,7 @@ class CallRules(AttributeRules):
         """C code calls special methods of what an iteration over `obj` gives. See `UseRules`."""
         raise NotImplementedError
 
-    def results_used(self, function: Any, called: Any, names: tuple[str, ...]) -> None:
+    def results_used(self, function: Any, called: Any, names: tuple[str, ...], others: tuple[Any, ...]) -> None:
         """C code calls special methods of what `called` returns. See `UseRules`."""
         raise NotImplementedError
 

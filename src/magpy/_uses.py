@@ -5,13 +5,16 @@ No instruction shows these objects, only the frames that return or yield them.
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import itertools
+import operator
 import types
 from typing import Any, Final
 
 from magpy_annotations import Read, Relation, unbind
+from magpy_runtime.capture import NULL, type_lookup
 
 from ._calls import CallRules, describe
 from ._state import is_atom
@@ -26,6 +29,11 @@ _CALLERS: Final[dict[Any, tuple[str, ...]]] = {
 }  # fmt: skip
 _CHAINS: Final = (zip, enumerate)
 _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+_ORDERED_VIEWS: Final[tuple[type, ...]] = tuple(
+    type(view()) for view in (collections.OrderedDict[int, int]().values, collections.OrderedDict[int, int]().items)
+)
+_PLAIN: Final = (tuple, list, dict, str)
+_ARGS: Final[Any] = BaseException.__dict__["args"]
 _SCALARS: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))
 _ADDITIONS: Final = ("__add__", "__radd__", "__iadd__")
 
@@ -46,8 +54,8 @@ class UseRules(CallRules):
         if name in COMPARISONS and type(found) is types.FunctionType:
             self.uses(found.__code__, TRUTH)
 
-    def results_used(self, function: Any, called: Any, names: tuple[str, ...]) -> None:
-        """C code `function` calls special methods of what `called` returns."""
+    def results_used(self, function: Any, called: Any, names: tuple[str, ...], others: tuple[Any, ...]) -> None:
+        """C code `function` calls special methods of what `called` returns for the elements of `others`."""
         names += _CALLERS.get(function, ())
         if not names or called is None:
             return
@@ -59,6 +67,11 @@ class UseRules(CallRules):
             found = self.lookup(type(called), "__call__")
             if type(found) is types.FunctionType:
                 self.uses(found.__code__, names)
+        elif type(called) is operator.itemgetter:
+            for element in (each for other in others for each in self.members(other)):
+                if type(element) not in _PLAIN:
+                    raise self.boundary("unannotated-call", f"operator.itemgetter on a {type(element).__qualname__}")
+                self.use_object(called(element), names)
         elif not isinstance(called, type):
             annotation = self.registry.find(unbind(called)[0])[0]
             if annotation is None or annotation.output.relation not in (Relation.CONSTANT, Relation.NEW):
@@ -72,12 +85,14 @@ class UseRules(CallRules):
         if kind is types.GeneratorType:
             self.uses(obj.gi_code, names)
         elif kind is map:
-            self.results_used(map, obj.__reduce__()[1][0], names)
+            called, *iterators = obj.__reduce__()[1]
+            self.results_used(map, called, names, tuple(iterators))
         elif kind is filter:
             self.elements_used(obj.__reduce__()[1][1], names)
         elif kind in _CHAINS:
-            for part in obj.__reduce__()[1]:
-                self.elements_used(part, names)
+            if names != ("__iter__",):  # the tuples are fresh
+                for part in obj.__reduce__()[1]:
+                    self.elements_used(part, names)
         elif kind in _VIEWS:
             for element in tuple(obj):
                 self.use_object(element, names)
@@ -96,10 +111,15 @@ class UseRules(CallRules):
         if info.base is not None or self.peek(obj) is not None:
             for element in self.members(obj):
                 self.use_object(element, names)
-        elif not info.mutable:
-            node = self.find(obj)
-            if node is None or not node.external:
-                raise self.boundary("unannotated-call", f"C code that looks at what a {info.type.__qualname__} gives")
+        elif isinstance(obj, BaseException):
+            for element in _ARGS.__get__(obj):
+                self.use_object(element, names)
+        elif (
+            not info.mutable
+            and names != ("__iter__",)
+            and (info.type in _ORDERED_VIEWS or type_lookup(info.type, "__next__") is not NULL)
+        ):
+            raise self.boundary("unannotated-call", f"C code that looks at what a {info.type.__qualname__} gives")
 
     def use_object(self, obj: Any, names: tuple[str, ...]) -> None:
         """C code calls special methods of an object."""
