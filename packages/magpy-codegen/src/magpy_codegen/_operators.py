@@ -99,8 +99,11 @@ class OperatorGraph:
                 made = self.graph.create_node("call_method", f"{name}_", args)
         elif kind in (types.MethodDescriptorType, types.WrapperDescriptorType) and args:
             slot = _SLOTS.get(function.__name__)
+            overridden = isinstance(getattr(torch.Tensor, function.__name__, None), types.FunctionType)
             if slot is not None:
                 made = self.graph.create_node("call_function", slot, args, kwargs)
+            elif overridden and hasattr(torch.ops.aten, function.__name__):  # by name it would be Python's
+                made = self.graph.create_node("call_function", getattr(torch.ops.aten, function.__name__), args, kwargs)
             else:
                 made = self.graph.create_node("call_method", function.__name__, args, kwargs)
         else:
