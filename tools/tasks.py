@@ -24,6 +24,8 @@ REPORTS = BUILD / "reports"
 OTHER_PYTHONS = ("3.12", "3.13")
 # What runs without torch: these packages' tests on the other Python versions (see conftest.py for what is left out).
 TORCH_FREE = ("magpy-refgraph", "magpy-annotations", "magpy-runtime")
+# ... and these of the tests that cross packages.
+TORCH_FREE_TESTS = (ROOT / "tests" / "test_rules.py",)
 TEST_TIMEOUT_S = 600
 
 
@@ -139,15 +141,16 @@ def _test_without_torch(version: str, rest: list[str]) -> int:
     packages = [p for p in layout.installable() if p.distribution in TORCH_FREE]
     environment = Environment(folder=BUILD / f"venv-{version}", base=base).create()
     environment.install_requirements("build", "test").install_packages(packages)
-    return _pytest(environment, [p.tests for p in packages if p.tests.is_dir()], f"python{version}", rest)
+    tests = [*(p.tests for p in packages if p.tests.is_dir()), *TORCH_FREE_TESTS]
+    return _pytest(environment, tests, f"python{version}", rest)
 
 
-def _pytest(environment: Environment, folders: Sequence[Path], name: str, rest: list[str]) -> int:
-    if not folders:
+def _pytest(environment: Environment, tests: Sequence[Path], name: str, rest: list[str]) -> int:
+    if not tests:
         return 0
     command: list[object] = [environment.python, "-m", "pytest", "-q", f"--timeout={TEST_TIMEOUT_S}"]
     command += [f"--junitxml={REPORTS / name}.xml", "-o", f"junit_suite_name={name}"]
-    status = run([*command, *folders, *rest], check=False)
+    status = run([*command, *tests, *rest], check=False)
     if status == NO_TESTS and name != "main":  # nothing that runs without torch yet
         return 0
     return status
