@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("MAGPY_STRICT", "1")  # before anybody imports magpy, which reads it once
 
 _WITHOUT_TORCH = importlib.util.find_spec("torch") is None
 _NEED_TORCH = {"torch", "transformers", "magpy", "magpy_codegen"}

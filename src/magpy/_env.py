@@ -1,8 +1,9 @@
-"""Facts about the running Python, each with its proof. Nobody else looks at `sys.version_info`."""
+"""Facts about the running Python, each with its proof, and switches. Nobody else looks at `sys.version_info`."""
 
 from __future__ import annotations
 
 import dis
+import os
 import sys
 from typing import Final
 
@@ -16,3 +17,6 @@ HAS_PRECALL: Final = "PRECALL" in dis.opmap
 
 HAS_TO_BOOL: Final = "TO_BOOL" in dis.opmap
 """Truth is asked by an instruction of its own, and jumps and `not` take exact bools (CPython gh-106008)."""
+
+STRICT: Final = os.environ.get("MAGPY_STRICT") == "1"
+"""Check MagPy itself at each call, as its tests do; see `_strict`."""

@@ -22,6 +22,7 @@ from ._mode import WatchedTensorRules
 from ._opcodes import Planner
 from ._reasons import Boundary
 from ._state import is_own, line_of
+from ._strict import StrictError
 
 
 @dataclass(slots=True)
@@ -171,8 +172,11 @@ class Monitor(FrameRules, WatchedTensorRules):
 
 
 def internal_error(error: BaseException) -> Boundary:
-    """A failure of MagPy's own, as a reason."""
+    """A failure of MagPy's own, as a reason. What strict mode found is raised."""
     import traceback
+
+    if isinstance(error, StrictError):
+        raise error
 
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""

@@ -17,6 +17,7 @@ from magpy_runtime import ModeCheck, Record, TensorCheck, fact_table, guard_help
 from ._monitor import Monitor, internal_error, locate
 from ._reasons import Boundary
 from ._state import ByIdentity, is_atom
+from ._strict import check_graph, checked
 
 _ALWAYS_PINNED = (type, types.ModuleType, torch.nn.Module, enum.Enum)
 _TENSOR = Key(EdgeKind.TENSOR)
@@ -57,6 +58,7 @@ def make_record(
     Raises:
         Boundary: there can be no record.
     """
+    check_graph(monitor.graph)
     if not entry.modes():
         raise Boundary("impure-call", "modes of torch are not as they were before the call")
     for array, copy in monitor.shared_arrays:
@@ -74,7 +76,11 @@ def make_record(
     if monitor.inplace:
         guard_source = _check_storages(guard, monitor, guard_source)
     held = guard.held
-    namespace.values["held_facts"] = fact_table([fact.entry() for fact in held])
+
+    def held_source() -> tuple[str, dict[str, Any]]:
+        return render(held, helpers, helpers["ABSENT"], locate)
+
+    namespace.values["held_facts"] = checked(fact_table([fact.entry() for fact in held]), held_source)
     tensors = [node.obj() for node in guard.tensors]
     known = [node.initial[_TENSOR] for node in guard.tensors]
     namespace.values["tensors_match"] = TensorCheck(tensors, [each.value for each in known if isinstance(each, Atom)])
@@ -113,7 +119,7 @@ def make_record(
         mock=mock_function,
         run=run,
         guard_source=guard_source,
-        held_source=lambda: render(held, helpers, helpers["ABSENT"], locate),
+        held_source=held_source,
         mock_source=mock_source,
         checks=tuple(check.text for check in guard.checks),
         check_keys=tuple(policy.unstable_key(check.fact) for check in guard.checks),

@@ -1,0 +1,77 @@
+"""Strict mode (MAGPY_STRICT=1): what MagPy says twice must agree, and what it holds for true is verified.
+
+The native table of held facts is run together with the Python that is generated from the same facts, and each run's
+RefGraph is verified before a record is made of it. What is found is a fault of MagPy's and is the one thing that it
+raises into the program, so that tests see it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+from magpy_codegen import forget_source, make_function
+from magpy_refgraph import RefGraph, verify
+
+from ._env import STRICT
+
+_ROUNDS: Final = 3
+
+Held = Callable[[], int | None]
+
+
+class StrictError(AssertionError):
+    """MagPy contradicts itself."""
+
+
+class StrictTable:
+    """The native check of held facts and the generated Python, which must name the same first failing fact.
+
+    The Python is written and compiled at the first check. Other threads may change what is checked between the two, so
+    only a difference that stays counts.
+    """
+
+    def __init__(self, table: Held, source: Callable[[], tuple[str, dict[str, Any]]]) -> None:
+        self._table = table
+        self._source = source
+        self._python: types.FunctionType | None = None
+
+    def __call__(self) -> int | None:
+        """None when all facts hold, else the number of the first that does not."""
+        if self._python is None:
+            self._python = make_function(*self._named())
+        for _ in range(_ROUNDS):
+            native = self._table()
+            try:
+                python = self._python()
+            except Exception as error:
+                raise StrictError(f"the generated check of held facts raises; the table says {native}") from error
+            if native == python:
+                return native
+        raise StrictError(f"the table of held facts says {native}, the generated Python {python}:\n{self._source()[0]}")
+
+    def _named(self) -> tuple[str, str, dict[str, Any], str]:
+        text, namespace = self._source()
+        return text, "held", namespace, "held facts"
+
+    def __del__(self) -> None:
+        if self._python is not None:
+            with contextlib.suppress(Exception):  # while the interpreter ends
+                forget_source(self._python)
+
+
+def checked(table: Held, source: Callable[[], tuple[str, dict[str, Any]]]) -> Held:
+    """The check of held facts: the table itself, in strict mode together with the generated Python."""
+    return StrictTable(table, source) if STRICT else table
+
+
+def check_graph(graph: RefGraph) -> None:
+    """Verify the graph of a run, in strict mode.
+
+    Raises:
+        StrictError: it breaks what the searches rest on.
+    """
+    if STRICT and (errors := verify(graph)):
+        raise StrictError("the RefGraph is broken: " + "; ".join(errors[:10]))
