@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from magpy_codegen import GuardWriter, MockWriter, Namespace, Unbuildable, builder, make_function, render
-from magpy_refgraph import Atom, EdgeKind, Key, Node
-from magpy_runtime import ModeCheck, Record, TensorCheck, fact_table, guard_helpers, metadata
+from magpy_refgraph import EdgeKind, Key, Node
+from magpy_runtime import ModeCheck, Record, TensorCheck, fact_table, guard_helpers, memory_places, metadata
 
 from ._monitor import Monitor, internal_error, locate
 from ._reasons import Boundary
@@ -82,8 +82,8 @@ def make_record(
 
     namespace.values["held_facts"] = checked(fact_table([fact.entry() for fact in held]), held_source)
     tensors = [node.obj() for node in guard.tensors]
-    known = [node.initial[_TENSOR] for node in guard.tensors]
-    namespace.values["tensors_match"] = TensorCheck(tensors, [each.value for each in known if isinstance(each, Atom)])
+    known = {node.index: node.initial[_TENSOR].value for node in guard.tensors}  # type: ignore[union-attr]
+    namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()))
     mock = MockWriter(
         monitor.graph,
         namespace,
@@ -101,6 +101,9 @@ def make_record(
     graph = None
     count = monitor.operator_count
     updated = operators.updated()
+    may_raise = bool(updated) and operators.may_raise()
+    if may_raise and any(_has_history(operators.inputs[number], known) for number in updated):
+        raise Boundary("exception", "possible after an input with history was updated: it could not be put back")
     if count:
         graph = operators.finish(mock.outputs, locate)
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
@@ -133,7 +136,7 @@ def make_record(
         mutates=monitor.mutates,
         random=monitor.random,
         updated=updated,
-        may_raise=bool(updated) and operators.may_raise(),
+        may_raise=may_raise,
         switches=monitor.switches,
         timings={"codegen": codegen, "backend": time.perf_counter() - started},
         namespace=namespace.values,
@@ -191,18 +194,18 @@ class Policy:
         return found
 
 
+def _has_history(node: Node, known: dict[int, tuple[Any, ...]]) -> bool:
+    """Whether an updated input has gradients at stake, or another shape than on entry."""
+    tensor = node.obj()
+    return bool(tensor.requires_grad) or metadata(tensor) != known[node.index]
+
+
 def _check_storages(guard: GuardWriter, monitor: Monitor, source: str) -> str:
     """The graph updates tensors in place: whether inputs share memory must be as it was."""
     nodes = list(monitor.operators.inputs)
     if len(nodes) < 2:
         return source
-    groups: dict[int, int] = {}
-    marks = []
-    for node in nodes:
-        tensor = node.obj()
-        storage = tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
-        marks.append(groups.setdefault(storage, len(groups)))
-    name = guard.namespace.constant(tuple(marks), "memory")
+    name = guard.namespace.constant(memory_places([node.obj() for node in nodes]), "memory")
     names = ", ".join(guard.name(node) for node in nodes)
     number = len(guard.checks)
     guard.add_check("inputs share memory as they did")

@@ -160,6 +160,8 @@ class TensorRules(SpecialRules):
             if done is not None:
                 done((out,))
             return out
+        if name_of(function).startswith("as_strided"):
+            self.offsets(args)
         fx_args = tuple([self.argument(arg) for arg in shown])
         fx_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         where = self.user_where()
@@ -181,6 +183,15 @@ class TensorRules(SpecialRules):
         if out is not None:
             self.result(out, node, function)
         return out
+
+    def offsets(self, args: tuple[Any, ...]) -> None:
+        """An operator counts from the start of a storage: where its input lies in it is a fact."""
+        for arg in args:
+            if isinstance(arg, torch.Tensor):
+                for tensor in (arg, arg._base):
+                    node = None if tensor is None else self.find(tensor)
+                    if tensor is not None and node is not None and node.external:
+                        self.follow(node, Key(EdgeKind.MEMBER, "storage_offset"), tensor.storage_offset())
 
     def embed(self, out: torch.Tensor) -> None:
         """A tensor that C code made of plain values: the record holds a copy, and the graph starts from it."""

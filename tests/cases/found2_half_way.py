@@ -1,12 +1,12 @@
 """Programs that came out wrong: a graph that raises after it has updated an input is run again natively."""
 
 import torch
-from soundness import attempt, found
+from soundness import attempt, keep
 
 from cases.world import X
 
 
-@found("the values of an updated input are put back before the program runs natively, its autograd history is not")
+@keep
 def half_way_history(c):
     def f(n, x, i):
         n.mul_(3)
@@ -24,7 +24,7 @@ def half_way_history(c):
         yield r, n, leaf.grad
 
 
-@found("the values of an updated input are put back before the program runs natively, its shape and strides are not")
+@keep
 def half_way_shape(c):
     def f(v, x, i):
         v.unsqueeze_(0)

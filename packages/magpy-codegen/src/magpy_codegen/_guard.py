@@ -23,7 +23,7 @@ from ._facts import FactKind, HeldFact
 from ._source import Namespace, Source
 
 _READ_ONLY: Final = frozenset(
-    {"__globals__", "__closure__", "__func__", "__self__", "fget", "fset", "fdel", "func", "args", "keywords", "start",
+    {"__globals__", "__closure__", "__func__", "__self__", "fget", "fset", "fdel", "start",
      "stop", "step"}
 )  # fmt: skip
 """C members that cannot be set, so that the holder's identity implies theirs."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from magpy_runtime._backends import UnknownBackendError, names, resolve
-    from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, fact_table, guard_helpers, metadata
+    from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, fact_table, guard_helpers, memory_places, metadata
     from magpy_runtime._record import Record, RecordCache
 
 __version__ = "0.1.0"
@@ -21,6 +21,7 @@ _MODULES = {
     "UnknownBackendError": "_backends",
     "fact_table": "_checks",
     "guard_helpers": "_checks",
+    "memory_places": "_checks",
     "metadata": "_checks",
     "names": "_backends",
     "resolve": "_backends",
@@ -35,6 +36,7 @@ __all__ = [
     "UnknownBackendError",
     "fact_table",
     "guard_helpers",
+    "memory_places",
     "metadata",
     "names",
     "resolve",

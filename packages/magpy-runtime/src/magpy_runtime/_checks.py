@@ -170,14 +170,22 @@ class TensorCheck:
         )
 
 
-def storages_match(groups: tuple[int, ...], *tensors: torch.Tensor) -> bool:
-    """Whether tensors share memory just as they did: equal numbers in `groups` mark a shared storage."""
-    seen: dict[int, int] = {}
-    for group, tensor in zip(groups, tensors, strict=True):
-        storage = tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
-        if seen.setdefault(storage, group) != group:
-            return False
-    return len(seen) == len(set(groups))
+def memory_places(tensors: list[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+    """Where tensors lie in memory: for each the number of its storage, and its offset from the first one there."""
+    first: dict[int, tuple[int, int]] = {}
+    places = []
+    for tensor in tensors:
+        strided = tensor.layout is torch.strided
+        storage = tensor.untyped_storage()._cdata if strided else id(tensor)
+        offset = int(tensor.storage_offset()) if strided else 0
+        number, start = first.setdefault(storage, (len(first), offset))
+        places.append((number, offset - start))
+    return tuple(places)
+
+
+def storages_match(places: tuple[tuple[int, int], ...], *tensors: torch.Tensor) -> bool:
+    """Whether tensors share memory just as they did, and lie in it as they did. See `memory_places`."""
+    return memory_places(list(tensors)) == places
 
 
 def fact_table(entries: list[tuple[int, Any, Any, Any, bool]]) -> FactTable:
