@@ -97,9 +97,10 @@ def text(graph: RefGraph) -> str:
     return re.sub(r"= <[<?]?code object ([\w.<>?]+) at .*", r"= <code \1>", to_text(graph))
 
 
-def known_opcodes() -> set[str]:
-    """The names of all instructions that the table knows, those of other versions included."""
-    return {*PlainMonitor().planner._table, *_opcodes._SKIPPED}
+def known_opcodes(*, rules: bool = False) -> set[str]:
+    """The names of all instructions that are known, those of other versions included; or of those that have rules."""
+    table = set(PlainMonitor().planner._table)
+    return table if rules else table | _opcodes._SKIPPED
 
 
 def known_intrinsics() -> set[str]:

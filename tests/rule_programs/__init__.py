@@ -6,7 +6,7 @@ A program is a function with the arguments that it is called with, made anew for
 
 import sys
 
-from . import calls, classes, control, operators, suspending, variables  # noqa: F401 - they register their programs
+from . import calls, classes, control, operators, single, suspending, variables  # noqa: F401 - they register their programs
 from ._programs import PROGRAMS, Program
 
 if sys.version_info >= (3, 12):

@@ -172,3 +172,47 @@ def call_wrong(values):
     except TypeError:
         values = len(values)
     return values
+
+
+class Mapped:
+    def __init__(self, names):
+        self.names = names
+
+    def keys(self):
+        return self.names.keys()
+
+    def __getitem__(self, name):
+        return self.names[name]
+
+    def __repr__(self):
+        return f"Mapped({self.names})"
+
+
+@program(lambda: ({"b": 5}, [1, 2], Mapped({"c": [3]})))
+def call_starred_others(names, values, mapped):
+    return (
+        plain(*names), plain(*range(2)), plain(*{1}), plain(*(value for value in values)), plain(*map(str, values)),
+        plain(0, **mapped), plain(0, *values, **mapped), {**mapped}, dict(**mapped),
+    )  # fmt: skip
+
+
+@program(lambda: ([1, 2],))
+def call_starred_iterator(values):
+    return max(*(value for value in values))
+
+
+class Kept:
+    """A class without `__init__`, called with keywords that its metaclass takes."""
+
+    def __new__(cls, *args, **names):
+        made = super().__new__(cls)
+        made.args = args, names
+        return made
+
+    def __repr__(self):
+        return f"Kept{self.args}"
+
+
+@program(lambda: (Kept(1), {"x": 2}))
+def call_new(kept, names):
+    return Kept(1, a=2), Kept(**names), type(kept)(3, **names)

@@ -270,3 +270,27 @@ def order_in_c(nodes):
         sorted(nodes, key=lambda node: node.children), max(node.children for node in nodes),
         sum((node.children for node in nodes), []), min(map(lambda node: node.children, nodes)),
     )  # fmt: skip
+
+
+class Index:
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+    def __repr__(self):
+        return f"Index({self.value})"
+
+
+@program(lambda: (Index(1), [1, 2, 3], (4, 5, 6)))
+def indices(index, values, pair):
+    values[index] = 5
+    values[index:] = pair[:index]
+    return values[index:], pair[index], [0] * index, pair[index:index]
+
+
+@program(lambda: ({1}, {(1, 2): 3}, (1, 2), frozenset([1])))
+def keys(members, names, pair, frozen):
+    made = {pair: 1, frozen: 2, **names}
+    return {*members, pair}, made, names[pair], pair in names, {pair for _ in "ab"}, {pair: x for x in "ab"}
