@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 def test_random_programs() -> None:
     tally = generator.Tally()
 
-    @settings(max_examples=300, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=250, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(generator.programs())
     def agrees(text: str) -> None:
         found = generator.differs(text, tally)

@@ -1,0 +1,20 @@
+"""Programs that came out wrong: sizes that leave the call."""
+
+from soundness import found
+
+from cases.world import X
+
+
+@found("a torch.Size that the call makes is a constant of the record: all hits hand out one and the same object")
+def size_identity(c):
+    log = []
+
+    def f(x):
+        log.append(x.shape[-1:])
+        return x.size()
+
+    g = c(f)
+    sizes = []
+    for _ in range(4):
+        sizes.append(g(X()))
+        yield log, sizes
