@@ -179,7 +179,7 @@ fits(int question, PyObject *object, PyObject *key)
     case ASK_CLASS:
         return PyType_Check(object) && key != NULL && PyUnicode_CheckExact(key);
     case ASK_ELEMENT:
-        return PyList_Check(object) || PyTuple_Check(object);
+        return (PyList_Check(object) || PyTuple_Check(object)) && key != NULL && PyLong_CheckExact(key);
     case ASK_CELL:
         return PyCell_Check(object);
     case ASK_CODE:
@@ -197,9 +197,13 @@ fits(int question, PyObject *object, PyObject *key)
 
 /* FactTable(facts, same_value): facts are tuples (kind, object, key, expected, plain); all are kept. */
 static PyObject *
-table_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *list, *same_value;
+    if (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0) {
+        PyErr_SetString(PyExc_TypeError, "FactTable takes no keyword arguments");
+        return NULL;
+    }
     if (!PyArg_ParseTuple(args, "O!O:FactTable", &PyList_Type, &list, &same_value)) {
         return NULL;
     }
@@ -233,6 +237,11 @@ table_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         if (question == ASK_LENGTH || question == ASK_TRUTH || question == ASK_ELEMENT) {
             fact.number = PyLong_AsSsize_t(question == ASK_ELEMENT ? key : expected);
             if (fact.number == -1 && PyErr_Occurred()) {
+                Py_DECREF(self);
+                return NULL;
+            }
+            if (fact.number < 0) {
+                PyErr_Format(PyExc_ValueError, "fact %zd: %zd is neither a length nor an index", i, fact.number);
                 Py_DECREF(self);
                 return NULL;
             }

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from ._source import Namespace
+from ._source import Namespace, literal, one_line
 
 
 class FactKind(enum.IntEnum):
@@ -63,10 +63,10 @@ _QUESTIONS = {
     FactKind.ITEM: "dict_get({obj}, {key}, ABSENT)",
     FactKind.DICT: "instance_dict({obj})",
     FactKind.TYPE: "type({obj})",
-    FactKind.LENGTH: "len({obj})",
-    FactKind.TRUTH: "len({obj})",
+    FactKind.LENGTH: "{base}len({obj})",
+    FactKind.TRUTH: "{base}len({obj})",
     FactKind.CLASS: "type_lookup({obj}, {key})",
-    FactKind.ELEMENT: "{obj}[{key}]",
+    FactKind.ELEMENT: "({base}getitem({obj}, {key}) if {base}len({obj}) > {key} else ABSENT)",
     FactKind.CELL: "cell_get({obj})",
     FactKind.CODE: "{obj}.__code__",
     FactKind.DEFAULTS: "{obj}.__defaults__",
@@ -89,31 +89,50 @@ def render(facts: list[HeldFact], helpers: dict[str, Any], absent: Any, locate: 
     """
     namespace = Namespace()
     namespace.values.update(helpers)
+    for base in _CONTAINERS:
+        namespace.values[f"{base.__name__}_len"] = base.__len__
+        namespace.values[f"{base.__name__}_getitem"] = getattr(base, "__getitem__", None)
     lines = ["def held():"]
     for number, fact in enumerate(facts):
         name = namespace.constant(fact.obj, _hint(fact.obj))
         key = fact.key
-        shown = repr(key) if type(key) in (int, str, bytes, bool, type(None)) else namespace.constant(key, _hint(key))
-        question = _QUESTIONS[fact.kind].format(obj=name, key=shown)
+        shown = repr(key) if key is None or type(key) is bool else literal(key)
+        if shown is None:
+            shown = namespace.constant(key, _hint(key))
+        question = _question(fact, name, shown)
         expected = fact.expected
         if fact.kind is FactKind.LENGTH:
             condition = f"{question} != {expected}"
         elif fact.kind is FactKind.TRUTH:
-            condition = f"(len({name}) > 0) is not {bool(expected)}"
+            condition = f"({question} > 0) is not {bool(expected)}"
         elif expected is absent:
             condition = f"{question} is not ABSENT"
         elif expected is None or expected is True or expected is False:
             condition = f"{question} is not {expected}"
         elif fact.plain:
-            plain = repr(expected) if type(expected) in (int, str) and len(repr(expected)) < 60 else None
-            condition = f"not same_value({question}, {plain or namespace.constant(expected, type(expected).__name__)})"
+            plain = literal(expected) or namespace.constant(expected, type(expected).__name__)
+            condition = f"not same_value({question}, {plain})"
         else:
             condition = f"{question} is not {namespace.constant(expected, _hint(expected))}"
         location = locate(fact.where) if fact.where is not None else None
         place = "" if location is None else f": {location.file.rpartition('/')[2]}:{location.line}"
-        lines.append(f"    if {condition}: return {number}  # {fact.text}{place}")
+        lines.append(f"    if {condition}: return {number}  # {one_line(fact.text + place)}")
     lines.append("    return None")
     return "\n".join(lines) + "\n", namespace.values
+
+
+def _question(fact: HeldFact, name: str, key: str) -> str:
+    text, kind = _QUESTIONS[fact.kind], type(fact.obj)
+    if fact.kind is FactKind.ELEMENT and kind in _CONTAINERS:
+        text = "({obj}[{key}] if len({obj}) > {key} else ABSENT)"
+    prefix = ""
+    if "{base}" in text and kind not in _CONTAINERS:  # a subclass may have a `__len__` of its own
+        base = next(base for base in _CONTAINERS if issubclass(kind, base))
+        prefix = f"{base.__name__}_"
+    return text.format(obj=name, key=key, base=prefix)
+
+
+_CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
 def _hint(obj: Any) -> str:

@@ -20,7 +20,7 @@ import torch
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Target, guard_facts
 
 from ._facts import FactKind, HeldFact
-from ._source import Namespace, Source
+from ._source import Namespace, Source, literal
 
 _READ_ONLY: Final = frozenset(
     {"__globals__", "__closure__", "__func__", "__self__", "fget", "fset", "fdel", "start",
@@ -75,6 +75,10 @@ class _Member:
 
     def __call__(self, obj: Any) -> Any:
         return self.get(obj, self.name)
+
+
+def _deque_truth(container: Any) -> bool:
+    return collections.deque.__len__(container) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +273,9 @@ class GuardWriter:
             case EdgeKind.LENGTH | EdgeKind.TRUTH if not issubclass(node.type, collections.deque):
                 return (FactKind.LENGTH if kind is EdgeKind.LENGTH else FactKind.TRUTH), None
             case EdgeKind.LENGTH:
-                return FactKind.OTHER, len
+                return FactKind.OTHER, collections.deque.__len__
             case EdgeKind.TRUTH:
-                return FactKind.OTHER, bool
+                return FactKind.OTHER, _deque_truth
             case EdgeKind.CLASS:
                 return FactKind.CLASS, arg
             case EdgeKind.SUPER:
@@ -395,9 +399,9 @@ class GuardWriter:
         if atom is None or atom is True or atom is False or atom is ...:
             condition = f"{value} is not {atom!r}" if atom is not ... else f"{value} is not ..."
         elif kind in (int, str, bytes):
-            shown = repr(atom) if len(repr(atom)) < 80 else self.namespace.constant(atom, kind.__name__)
+            shown = literal(atom) or self.namespace.constant(atom, kind.__name__)
             condition = f"type(x := {value}) is not {kind.__name__} or x != {shown}"
-            text = f"{text} is {atom!r}" if len(repr(atom)) < 40 else text
+            text = f"{text} is {atom!r}" if literal(atom, 40) else text
         elif kind is float and atom == atom and atom != 0.0 and abs(atom) != float("inf"):
             condition = f"type(x := {value}) is not float or x != {atom!r}"
             text = f"{text} is {atom!r}"

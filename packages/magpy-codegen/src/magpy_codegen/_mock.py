@@ -8,7 +8,7 @@ from typing import Any
 from magpy_refgraph import Effect, Node, RefGraph
 
 from ._guard import GuardWriter
-from ._source import Namespace, Source
+from ._source import Namespace, Source, literal
 
 
 class Unbuildable(Exception):
@@ -99,6 +99,34 @@ class MockWriter:
         self._keep.append(obj)
         return name
 
+    def known(self, obj: Any) -> str | None:
+        """The name of an object that need not be built: it existed before, or it has been built.
+
+        A builder that names its object after the parts asks again when it has those: a part may have led back to it.
+        """
+        node = self.graph.find(obj)
+        if node is not None and node.external:
+            return self.guard.name(node)
+        return self._names.get(id(obj))
+
+    def attributes(self, name: str, obj: Any, found: dict[str, Any], *, settable: bool) -> None:
+        """Fill the attribute dictionary of `obj`, just built under `name`; from now on it is known by that name, too.
+
+        Raises:
+            Unbuildable: the dictionary was built on its own before, and cannot be given to the object.
+        """
+        shown = self.known(found)
+        if shown is None:
+            self._names[id(found)] = shown = f"instance_dict({name})"
+            self._keep.append(found)
+            if found:
+                parts = ", ".join([f"{self.value(key)}: {self.value(value)}" for key, value in found.items()])
+                self.add(f"{shown}.update({{{parts}}})")
+        elif settable:
+            self.add(f"{self.namespace.constant(object.__setattr__, 'object_setattr')}({name}, '__dict__', {shown})")
+        else:
+            raise Unbuildable(obj, "its attribute dictionary is used by itself")
+
     def value(self, obj: Any) -> str:
         """The expression for any object, after the lines that build it."""
         if obj is None or obj is True or obj is False:
@@ -108,7 +136,7 @@ class MockWriter:
             return self.guard.name(node)
         if self._is_plain(obj):
             kind = type(obj)
-            if kind in (int, str, bytes) and len(text := repr(obj)) < 80:
+            if (text := literal(obj)) is not None:
                 return text
             return self.namespace.constant(obj, getattr(obj, "__name__", kind.__name__))
         found = self._names.get(id(obj))

@@ -11,7 +11,9 @@ import types
 from typing import Any
 
 _numbers = itertools.count()
-_RESERVED = frozenset(dir(builtins)) | {"args", "kwargs", "bound", "run", "guard", "mock"}
+_RESERVED = frozenset(dir(builtins)) | {
+    "args", "kwargs", "bound", "run", "guard", "mock", "held", "held_facts", "modes_match", "tensors_match"
+}  # fmt: skip
 _VARIABLE = re.compile(r"[vno]\d+|x")
 
 
@@ -28,7 +30,7 @@ class Namespace:
         found = self._names.get(id(value))
         if found is not None:
             return found
-        base = "".join(each if each.isalnum() else "_" for each in hint).strip("_") or "c"
+        base = "".join(each if each.isascii() and each.isalnum() else "_" for each in hint).strip("_") or "c"
         if base[0].isdigit() or keyword.iskeyword(base) or base in _RESERVED or _VARIABLE.fullmatch(base):
             base = f"c_{base}"
         name = base
@@ -48,11 +50,25 @@ class Source:
 
     def add(self, line: str, comment: str = "") -> None:
         """Append a line of the body."""
-        self.lines.append(f"    {line}  # {comment}" if comment else f"    {line}")
+        self.lines.append(f"    {line}  # {one_line(comment)}" if comment else f"    {line}")
 
     def text(self) -> str:
         """The function's source."""
         return "\n".join(self.lines) + "\n"
+
+
+def one_line(text: str) -> str:
+    """Text for a comment; names of the program's can hold anything."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+
+
+def literal(value: Any, limit: int = 80) -> str | None:
+    """A number or string as Python source, None where that would be long."""
+    if type(value) is int:
+        return repr(value) if value.bit_length() < 3 * limit else None
+    if type(value) in (str, bytes):
+        return shown if len(value) < limit and len(shown := repr(value)) < limit else None
+    return None
 
 
 def make_function(text: str, name: str, namespace: dict[str, Any], title: str) -> types.FunctionType:

@@ -29,14 +29,14 @@ def same_value(one: Any, other: Any) -> bool:
         return False
     if kind is float or kind is complex or kind is range:
         return repr(one) == repr(other)
-    if kind.__module__ == "numpy":
-        return bool(one == other) or bool(one != one and other != other)
+    if kind is tuple or kind is torch.Size:
+        return len(one) == len(other) and all(map(same_value, one, other))
+    if kind.__module__ == "numpy":  # zeros have a sign, time spans a unit
+        return (bool(one == other) or bool(one != one and other != other)) and repr(one) == repr(other)
     return kind in _COMPARABLE and bool(one == other)
 
 
-_COMPARABLE: Final = frozenset(
-    {int, str, bytes, range, tuple, frozenset, torch.device, torch.finfo, torch.iinfo, torch.Size}
-)
+_COMPARABLE: Final = frozenset({int, str, bytes, torch.device, torch.finfo, torch.iinfo})
 _PLAIN_KEYS: Final = frozenset({int, str, bytes, float, complex, bool, type(None), torch.dtype, torch.device})
 
 
@@ -48,13 +48,13 @@ def same_key(one: Any, other: Any) -> bool:
     if kind is not type(other):
         return False
     if kind in _PLAIN_KEYS:
-        return bool(one == other)
+        return same_value(one, other)
     return kind is tuple and len(one) == len(other) and all(map(same_key, one, other))
 
 
 def keys_match(container: Any, keys: tuple[Any, ...]) -> bool:
     """Whether a dictionary's keys, or a set's members, are `keys` in this order."""
-    base: Any = next(base for base in (dict, set, frozenset) if isinstance(container, base))
+    base: Any = next(base for base in (dict, set, frozenset) if issubclass(type(container), base))
     if base.__len__(container) != len(keys):
         return False
     if base is dict:
@@ -67,7 +67,7 @@ def keys_match(container: Any, keys: tuple[Any, ...]) -> bool:
 def _ordered(container: dict[Any, Any]) -> Any:
     import collections
 
-    if isinstance(container, collections.OrderedDict):
+    if issubclass(type(container), collections.OrderedDict):
         return collections.OrderedDict.__iter__(container)
     return dict.__iter__(container)
 
@@ -80,14 +80,20 @@ def cell_get(cell: types.CellType) -> Any:
         return ABSENT
 
 
+_PLAIN_OF: Final[dict[type, Callable[[Any], Any]]] = {
+    str: str.__str__,
+    int: int.__pos__,
+    float: float.__pos__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    complex: complex.__pos__,
+}
+
+
 def plain_value(value: Any) -> Any:
     """The number or string that an instance of a subclass of one is."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    bases: tuple[Any, ...] = (int, float, bytes, complex)
-    for base in bases:
-        if isinstance(value, base):
-            return base.__new__(base, value)
+    for base, plain in _PLAIN_OF.items():
+        if issubclass(type(value), base):
+            return plain(value)
     return ABSENT
 
 

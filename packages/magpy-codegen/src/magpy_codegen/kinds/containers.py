@@ -15,6 +15,8 @@ def _inline(writer: MockWriter, items: Any) -> str:
 def build_tuple(writer: MockWriter, obj: tuple[Any, ...]) -> str:
     """A tuple; its items come first."""
     items = _inline(writer, obj)
+    if (found := writer.known(obj)) is not None:
+        return found
     name = writer.fresh(obj)
     writer.add(f"{name} = tuple([{items}])")  # not a display, which Python would fold into one shared constant
     return name
@@ -59,6 +61,8 @@ def build_set(writer: MockWriter, obj: set[Any]) -> str:
 def build_frozenset(writer: MockWriter, obj: frozenset[Any]) -> str:
     """A frozen set."""
     items = _inline(writer, obj)
+    if (found := writer.known(obj)) is not None:
+        return found
     name = writer.fresh(obj)
     writer.add(f"{name} = frozenset(({items},))" if items else f"{name} = frozenset()")
     return name
@@ -75,18 +79,19 @@ def build_deque(writer: MockWriter, obj: collections.deque[Any]) -> str:
 
 
 def build_ordered_dict(writer: MockWriter, obj: collections.OrderedDict[Any, Any]) -> str:
-    """An OrderedDict without attributes of its own."""
+    """An OrderedDict."""
     name = writer.fresh(obj)
     writer.add(f"{name} = {writer.namespace.constant(collections.OrderedDict, 'OrderedDict')}()")
     fill_dict(writer, name, obj, "")
-    if obj.__dict__:
-        writer.add(f"{name}.__dict__.update({writer.value(obj.__dict__)})")
+    writer.attributes(name, obj, obj.__dict__, settable=False)
     return name
 
 
 def build_defaultdict(writer: MockWriter, obj: collections.defaultdict[Any, Any]) -> str:
     """A defaultdict with its factory."""
     factory = writer.value(obj.default_factory)
+    if (found := writer.known(obj)) is not None:
+        return found
     name = writer.fresh(obj)
     writer.add(f"{name} = {writer.namespace.constant(collections.defaultdict, 'defaultdict')}({factory})")
     fill_dict(writer, name, obj, "")

@@ -28,29 +28,28 @@ def build_function(writer: MockWriter, obj: types.FunctionType) -> str:
     closure = ""
     if obj.__closure__:
         cells = [writer.value(cell) for cell in obj.__closure__]
-        if id(obj) in writer._names:
-            return writer._names[id(obj)]
+        if (found := writer.known(obj)) is not None:
+            return found
         closure = f", ({', '.join(cells)},)"
     name = writer.fresh(obj)
     code, namespace = constant(obj.__code__, "code"), constant(obj.__globals__, "namespace")
     function = constant(types.FunctionType, "FunctionType")
-    writer.add(f"{name} = {function}({code}, {namespace}, {obj.__name__!r}, None{closure})")
-    for attribute in ("__defaults__", "__kwdefaults__", "__doc__"):
-        value = getattr(obj, attribute)
-        if value is not None:
+    writer.add(f"{name} = {function}({code}, {namespace}, {writer.value(obj.__name__)}, None{closure})")
+    for attribute in ("__defaults__", "__kwdefaults__", "__annotations__", "__type_params__"):
+        value = getattr(obj, attribute, None)
+        if value:
             writer.add(f"{name}.{attribute} = {writer.value(value)}")
-    for attribute in ("__qualname__", "__module__"):
-        writer.add(f"{name}.{attribute} = {getattr(obj, attribute)!r}")
-    if obj.__annotations__:
-        writer.add(f"{name}.__annotations__ = {writer.value(obj.__annotations__)}")
-    if obj.__dict__:
-        writer.add(f"{name}.__dict__.update({writer.value(obj.__dict__)})")
+    for attribute in ("__doc__", "__qualname__", "__module__"):
+        writer.add(f"{name}.{attribute} = {writer.value(getattr(obj, attribute))}")
+    writer.attributes(name, obj, obj.__dict__, settable=True)
     return name
 
 
 def build_method(writer: MockWriter, obj: types.MethodType) -> str:
     """A method bound to its object."""
     function, owner = writer.value(obj.__func__), writer.value(obj.__self__)
+    if (found := writer.known(obj)) is not None:
+        return found
     name = writer.fresh(obj)
     writer.add(f"{name} = {writer.namespace.constant(types.MethodType, 'MethodType')}({function}, {owner})")
     return name
@@ -58,11 +57,15 @@ def build_method(writer: MockWriter, obj: types.MethodType) -> str:
 
 def build_partial(writer: MockWriter, obj: functools.partial[Any]) -> str:
     """A partial."""
-    args = "".join(f", {writer.value(arg)}" for arg in obj.args)
-    keywords = "".join(f", {key}={writer.value(value)}" for key, value in obj.keywords.items())
+    args = "".join([f", {writer.value(arg)}" for arg in obj.args])
+    keywords = ", ".join([f"{writer.value(key)}: {writer.value(value)}" for key, value in obj.keywords.items()])
+    keywords = f", **{{{keywords}}}" if keywords else ""
     function = writer.value(obj.func)
+    if (found := writer.known(obj)) is not None:
+        return found
     name = writer.fresh(obj)
     writer.add(f"{name} = {writer.namespace.constant(functools.partial, 'partial')}({function}{args}{keywords})")
+    writer.attributes(name, obj, obj.__dict__, settable=True)
     return name
 
 

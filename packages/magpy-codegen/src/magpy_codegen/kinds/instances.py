@@ -11,27 +11,67 @@ from magpy_codegen._mock import Builder, MockWriter, Unbuildable
 from .containers import fill_dict
 
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, collections.deque)
+_SCALARS: dict[type, Any] = {
+    int: int.__pos__,
+    float: float.__pos__,
+    complex: complex.__pos__,
+    str: str.__str__,
+    bytes: lambda obj: bytes.__getitem__(obj, slice(None)),
+}
+"""How the plain value of a subclass's instance is got without running code of the subclass."""
+
+# Flags of a class.
+_NOT_INSTANTIABLE = 1 << 7
+_IMMUTABLE = 1 << 8
+_HEAP = 1 << 9
+
+_POINTER = tuple.__itemsize__
 
 
 def builder(obj: Any) -> Builder | None:
     """The builder for an instance of a class that Python code defined, or of a struct sequence."""
     cls = type(obj)
-    if isinstance(obj, BaseException):
-        return build_instance if obj.__traceback__ is None and obj.__cause__ is obj.__context__ is None else None
-    if isinstance(obj, tuple) and hasattr(cls, "n_sequence_fields"):
-        return build_struct_sequence
-    if not cls.__flags__ & (1 << 9) or isinstance(obj, (type, types.ModuleType)):
+    base = _c_base(cls)
+    if base is None:
         return None
-    base = next(each for each in cls.__mro__ if not each.__flags__ & (1 << 9))
-    if base is object or base in _BASES or base in (int, float, str, complex, bytes) or issubclass(base, BaseException):
-        return build_instance
+    if issubclass(cls, BaseException):
+        return build_instance if _is_bare(obj, base) else None
+    fields = vars(cls)
+    if issubclass(cls, tuple) and "n_sequence_fields" in fields:
+        return build_struct_sequence if fields["n_fields"] == fields["n_sequence_fields"] else None
+    if cls is base or issubclass(cls, (type, types.ModuleType)):
+        return None
+    return build_instance if base is object or base in _BASES or base in _SCALARS else None
+
+
+def _c_base(cls: type) -> Any:
+    """The C class that lays out the instances of a class, None when C code keeps more in them than can be seen."""
+    slots = 0
+    for base in cls.__mro__:
+        new = vars(base).get("__new__")
+        if not base.__flags__ & _HEAP or (type(new) is types.BuiltinFunctionType and new.__self__ is base):
+            hidden = cls.__basicsize__ - base.__basicsize__ - _POINTER * (slots + 2)  # attributes, weak references
+            return base if hidden <= 0 else None
+        if base.__flags__ & (_NOT_INSTANTIABLE | _IMMUTABLE):
+            return None
+        slots += sum(type(member) is types.MemberDescriptorType for member in vars(base).values())
     return None
+
+
+def _is_bare(error: BaseException, base: type) -> bool:
+    """Whether an exception is its arguments and attributes, and nothing else."""
+    get = object.__getattribute__
+    links = get(error, "__traceback__"), get(error, "__cause__"), get(error, "__context__")
+    bare = links == (None, None, None) and not get(error, "__suppress_context__")
+    return bare and base.__basicsize__ == BaseException.__basicsize__
 
 
 def build_struct_sequence(writer: MockWriter, obj: Any) -> str:
     """A struct sequence such as the result of `torch.max`."""
     items = ", ".join([writer.value(item) for item in tuple.__iter__(obj)])
     cls = type(obj)
+    if (found := writer.known(obj)) is not None:
+        return found
     name = writer.fresh(obj)
     writer.add(f"{name} = {writer.namespace.constant(cls, cls.__name__)}(({items},))")
     return name
@@ -43,20 +83,23 @@ def build_instance(writer: MockWriter, obj: Any) -> str:
     node = writer.graph.find(cls)
     if node is not None and not node.external:
         raise Unbuildable(obj, "its class was made during the run")
-    base = next(each for each in cls.__mro__ if not each.__flags__ & (1 << 9))
+    base = _c_base(cls)
     constant = writer.namespace.constant
     shown = constant(cls, cls.__name__)
     new = constant(base.__new__, f"new_{base.__name__}")
     if base in (tuple, frozenset):
         items = ", ".join([writer.value(item) for item in base.__iter__(obj)])
+        if (found := writer.known(obj)) is not None:
+            return found
         name = writer.fresh(obj)
         writer.add(f"{name} = {new}({shown}, ({items},))" if items else f"{name} = {new}({shown})")
-    elif base in (int, float, str, complex, bytes):
+    elif base in _SCALARS:
         name = writer.fresh(obj)
-        plain = base.__str__(obj) if base is str else base(obj)
-        writer.add(f"{name} = {new}({shown}, {plain!r})")
+        writer.add(f"{name} = {new}({shown}, {writer.value(_SCALARS[base](obj))})")
     elif issubclass(base, BaseException):
-        items = ", ".join([writer.value(item) for item in obj.args])
+        items = ", ".join([writer.value(item) for item in object.__getattribute__(obj, "args")])
+        if (found := writer.known(obj)) is not None:
+            return found
         name = writer.fresh(obj)
         writer.add(f"{name} = {new}({shown}{', ' + items if items else ''})")
     else:
@@ -64,9 +107,8 @@ def build_instance(writer: MockWriter, obj: Any) -> str:
         writer.add(f"{name} = {new}({shown})")
         _fill(writer, name, obj, base)
     attributes = _attributes(obj)
-    if attributes:
-        parts = ", ".join(f"{writer.value(key)}: {writer.value(value)}" for key, value in attributes.items())
-        writer.add(f"instance_dict({name}).update({{{parts}}})")
+    if attributes is not None:
+        writer.attributes(name, obj, attributes, settable=True)
     for slot, value in _slots(obj):
         writer.add(f"{constant(slot.__set__, 'set_' + slot.__name__)}({name}, {writer.value(value)})")
     return name
@@ -89,19 +131,22 @@ def _fill(writer: MockWriter, name: str, obj: Any, base: type) -> None:
             writer.add(f"{constant(getattr(base, extend), f'{base.__name__}_{extend}')}({name}, ({items},))")
 
 
-def _attributes(obj: Any) -> dict[str, Any]:
-    try:
-        found = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return {}
-    return found if type(found) is dict else {}
+def _attributes(obj: Any) -> dict[str, Any] | None:
+    for cls in type(obj).__mro__:
+        found = vars(cls).get("__dict__")
+        if type(found) is types.GetSetDescriptorType:
+            attributes = found.__get__(obj, type(obj))
+            if type(attributes) is dict:
+                return attributes
+            raise Unbuildable(obj, "its attribute dictionary is of a class of its own")
+    return None
 
 
 def _slots(obj: Any) -> list[tuple[Any, Any]]:
     found = []
     for cls in type(obj).__mro__:
         for member in vars(cls).values():
-            if isinstance(member, types.MemberDescriptorType) and cls.__flags__ & (1 << 9):
+            if type(member) is types.MemberDescriptorType and cls.__flags__ & _HEAP:
                 try:
                     found.append((member, member.__get__(obj, type(obj))))
                 except AttributeError:

@@ -12,7 +12,9 @@ def build_iterator(writer: MockWriter, obj: Any) -> str:
     reduced = obj.__reduce__()
     if reduced[0] not in (iter, reversed, enumerate):
         raise Unbuildable(obj)
-    args = ", ".join(writer.value(arg) for arg in reduced[1])
+    args = ", ".join([writer.value(arg) for arg in reduced[1]])
+    if (found := writer.known(obj)) is not None:
+        return found
     name = writer.fresh(obj)
     writer.add(f"{name} = {reduced[0].__name__}({args})")
     if len(reduced) > 2 and reduced[2] is not None:

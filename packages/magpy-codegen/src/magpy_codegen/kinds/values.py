@@ -8,12 +8,17 @@ from typing import Any
 
 import torch
 
-from magpy_codegen._mock import Builder, MockWriter
+from magpy_codegen._mock import Builder, MockWriter, Unbuildable
 
 
 def build_slice(writer: MockWriter, obj: slice) -> str:
     """`slice(start, stop, step)`."""
-    return f"slice({writer.value(obj.start)}, {writer.value(obj.stop)}, {writer.value(obj.step)})"
+    parts = f"{writer.value(obj.start)}, {writer.value(obj.stop)}, {writer.value(obj.step)}"
+    if (found := writer.known(obj)) is not None:
+        return found
+    name = writer.fresh(obj)
+    writer.add(f"{name} = slice({parts})")
+    return name
 
 
 def build_bytearray(writer: MockWriter, obj: bytearray) -> str:
@@ -30,24 +35,38 @@ def build_size(writer: MockWriter, obj: torch.Size) -> str:
 
 def build_view(writer: MockWriter, obj: Any) -> str:
     """A view of a dictionary's keys, values or items."""
-    owner = gc.get_referents(obj)[0]
+    owner = _shown_by(writer, obj)
+    if (found := writer.known(obj)) is not None:
+        return found
+    name = writer.fresh(obj)
     method = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}[type(obj)]
-    return f"dict.{method}({writer.value(owner)})"
+    writer.add(f"{name} = dict.{method}({owner})")
+    return name
+
+
+def _shown_by(writer: MockWriter, obj: Any) -> str:
+    """The dictionary behind a view."""
+    owner = gc.get_referents(obj)[0]
+    if writer.graph.find(owner) is None and "__doc__" in owner:
+        raise Unbuildable(obj, "it may show the attributes of a class")
+    return writer.value(owner)
 
 
 def build_mapping_proxy(writer: MockWriter, obj: types.MappingProxyType[Any, Any]) -> str:
     """A read-only view of a dictionary."""
-    return (
-        f"{writer.namespace.constant(types.MappingProxyType, 'mappingproxy')}({writer.value(gc.get_referents(obj)[0])})"
-    )
+    owner = _shown_by(writer, obj)
+    if (found := writer.known(obj)) is not None:
+        return found
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(types.MappingProxyType, 'mappingproxy')}({owner})")
+    return name
 
 
 def build_namespace(writer: MockWriter, obj: types.SimpleNamespace) -> str:
     """A SimpleNamespace."""
     name = writer.fresh(obj)
     writer.add(f"{name} = {writer.namespace.constant(types.SimpleNamespace, 'SimpleNamespace')}()")
-    if vars(obj):
-        writer.add(f"{name}.__dict__.update({writer.value(vars(obj))})")
+    writer.attributes(name, obj, vars(obj), settable=False)
     return name
 
 
