@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import operator
 import types
@@ -12,18 +11,12 @@ from typing import Any, Final
 
 from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
 from magpy_refgraph import Atom, EdgeKind, Key
-from magpy_runtime.capture import NULL, instance_dict, type_lookup
+from magpy_runtime.capture import NULL, instance_dict
 
-from ._attributes import AttributeRules, Pending
+from ._attributes import Pending
+from ._reading import GETTERS, ITERATORS, NOTHING, ReadingRules
 from ._state import is_atom, is_mutable_type
 
-_CONTAINERS: Final[tuple[Any, ...]] = ([], (), {}, {}.values(), {}.items(), set())
-_ITERATORS: Final[tuple[type, ...]] = (
-    *(type(iter(made)) for made in (*_CONTAINERS, "", range(0))),
-    type(reversed([])), type(reversed({})), enumerate, zip, map, filter, types.GeneratorType,
-)  # fmt: skip
-_PEEKED: Final = frozenset(type(iter(made)) for made in (*_CONTAINERS, reversed([])))
-_GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _MODE: Final = "a mode, guarded"
 _GUARDED_MODES: Final = frozenset(
@@ -33,11 +26,10 @@ _GUARDED_MODES: Final = frozenset(
         "_get_deterministic_algorithms_warn_only", "get_num_threads", "_is_any_autocast_enabled",
     }
 )  # fmt: skip
-_NOTHING: Final = (Read.NONE, Read.TYPE)
 _Bound = tuple[tuple[int | str, Input], ...]
 
 
-class CallRules(AttributeRules):
+class CallRules(ReadingRules):
     """Rules for calls of Python functions, classes and C code."""
 
     registry: Registry
@@ -48,7 +40,6 @@ class CallRules(AttributeRules):
         self.held_by_identity: set[int] = set()
         self.nested_codes: set[types.CodeType] = set()
         self.specials: dict[int, Callable[[tuple[Any, ...], dict[str, Any]], Any]] = {}
-        self.reading: set[int] = set()
         self.asking: set[tuple[int, str]] = set()
 
     # -- what is called -----------------------------------------------------------------------------------------------
@@ -112,7 +103,7 @@ class CallRules(AttributeRules):
                 elif referent is not None and self.find(referent) is None:
                     raise self.boundary("opaque-object", "a weak reference that was made during the call")
                 return None
-            if kind in _GETTERS and len(args) == 1 and kind is not operator.itemgetter:
+            if kind in GETTERS and len(args) == 1 and kind is not operator.itemgetter:
                 return self.call_getter(function, args[0])
             target = getattr(kind, "__magpy_target__", None)
             if target is not None:  # a compiled object called while another records is inlined
@@ -276,7 +267,7 @@ class CallRules(AttributeRules):
                     if pending is not None:
                         raise self.boundary("opaque-object", f"{describe(function)} changes two objects")
                     pending = (node, value, index)
-                elif isinstance(value, _ITERATORS):
+                elif isinstance(value, ITERATORS):
                     pass
             if each.called or type(value) in self.quiet:
                 continue
@@ -315,23 +306,6 @@ class CallRules(AttributeRules):
             raise self.boundary("impure-call", describe(function))
         self.graph.read(self.graph.root, Key(EdgeKind.MODE, (function, args)), Atom(value), self.where())
 
-    def frozen(self, value: Any) -> Any:
-        """What an in-place operation takes out of an argument: a copy, for the argument may change after it."""
-        node = self.find(value)
-        if is_atom(value) or (node is not None and node.external):
-            return value
-        base = self.info(type(value)).base
-        if base is dict:
-            return {key: dict.__getitem__(value, key) for key in self.elements(value)}
-        if base is not None:
-            return self.elements(value)
-        peeked = self.peek(value)
-        if peeked is not None:
-            return peeked
-        if self.info(type(value)).tensor:
-            return value
-        raise self.boundary("opaque-object", f"a {type(value).__qualname__} was drained into an older object")
-
     quiet: frozenset[type] = frozenset(
         {int, float, complex, bool, str, bytes, type(None), types.CodeType, type(...), type(NotImplemented)}
     )
@@ -353,7 +327,7 @@ class CallRules(AttributeRules):
             others = values[:index] + values[index + 1 :]
             for name in each.operators:
                 self.special(value, name, others)
-        elif each.value_read not in _NOTHING or each.hashed:
+        elif each.value_read not in NOTHING or each.hashed:
             if each.hashed:
                 self.hashed(value)
             else:
@@ -373,162 +347,10 @@ class CallRules(AttributeRules):
         else:
             self.item(obj, key)
 
-    def item(self, obj: Any, key: Any) -> None:
-        """One item of a builtin container was looked up by key or index."""
-        node = self.find(obj)
-        self.hashed(key)
-        if node is None or not node.external:
-            return
-        base = self.info(type(obj)).base
-        if base is dict:
-            self.read_item(node, obj, key)
-        elif base is not None:
-            if node.mutated or type(key) is not int or len(obj) < 16:
-                self.read_items(node, obj)
-            else:
-                self.read_length(node, obj)
-                if -len(obj) <= key < len(obj):
-                    key %= len(obj)
-                    self.follow(node, Key(EdgeKind.ITEM, key), base.__getitem__(obj, key))  # type: ignore[index]
-        elif not is_atom(obj):
-            self.read(obj, Read.DEEP)
-
     # -- reading ------------------------------------------------------------------------------------------------------
-
-    def read(self, obj: Any, level: Read) -> None:
-        """C code reads an object to some depth."""
-        if is_atom(obj):
-            return
-        tp = type(obj)
-        info = self.info(tp)
-        node = self.find(obj)
-        external = node is not None and node.external
-        if info.tensor:
-            if level is Read.DEEP:
-                raise self.boundary("tensor-value", "by C code that reads everything it gets")
-            return
-        if info.base is not None:
-            if external and node is not None:
-                if level is Read.LENGTH:
-                    self.read_length(node, obj)
-                elif level in (Read.ITEMS, Read.DEEP):
-                    self.read_items(node, obj)
-            if info.mutable and level in (Read.ITEMS, Read.DEEP):
-                self.protocol(tp)
-            if level is Read.DEEP and id(obj) not in self.reading:
-                self.reading.add(id(obj))
-                try:
-                    for element in self.elements(obj):
-                        self.read(element, Read.DEEP)
-                    if info.base is dict:
-                        for element in info.base.values(obj):
-                            self.read(element, Read.DEEP)
-                finally:
-                    self.reading.discard(id(obj))
-            return
-        if info.mutable:
-            self.protocol(tp)
-            return
-        if level in _NOTHING:
-            return
-        if tp is types.SimpleNamespace:
-            if external and node is not None:
-                place = self.dictionary(node, obj)
-                if place is not None:
-                    self.read_items(*place)
-            if level is Read.DEEP:
-                self.read(vars(obj), level)
-            return
-        if not external:
-            return
-        if tp in _GETTERS and all(map(is_atom, obj.__reduce__()[1])):
-            assert node is not None
-            self.held_by_identity.add(node.index)
-            return
-        if tp in self.transparent or isinstance(obj, type):
-            return
-        if tp is slice:
-            assert node is not None
-            for name in ("start", "stop", "step"):
-                self.follow(node, Key(EdgeKind.MEMBER, name), getattr(obj, name))
-            return
-        if isinstance(obj, _ITERATORS):
-            raise self.boundary("external-iterator", tp.__qualname__)
-        if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
-            raise self.boundary("array-contents", f"a {tp.__qualname__}")
-        raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
 
     dispatchers: frozenset[type] = frozenset()
     native_callables: frozenset[type] = frozenset()
-
-    transparent: frozenset[type] = frozenset(
-        {types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType, types.CellType, property}
-    )
-
-    def members(self, obj: Any) -> tuple[Any, ...]:
-        """All objects that a builtin container, or an iterator over one, holds: of a dictionary its values too."""
-        peeked = self.peek(obj)
-        if peeked is not None:
-            return peeked
-        found = self.elements(obj)
-        if self.info(type(obj)).base is dict:
-            found += tuple(dict.__getitem__(obj, key) for key in found)
-        return found
-
-    def elements(self, obj: Any) -> tuple[Any, ...]:
-        """The elements of a builtin container, its keys if it is a dictionary; none of anything else."""
-        base = self.info(type(obj)).base
-        if base is None:
-            return ()
-        return tuple(base.__iter__(obj))  # type: ignore[attr-defined]
-
-    def iterated(self, obj: Any) -> None:
-        """`iter` is called on an object and the outcome is drained."""
-        if is_atom(obj):
-            return
-        node = self.find(obj)
-        tp = type(obj)
-        info = self.info(tp)
-        if info.tensor:
-            self.lookup(tp, "__iter__")
-            return
-        if node is not None and node.external:
-            if info.base is not None:
-                self.read_items(node, obj)
-            elif isinstance(obj, _ITERATORS):
-                raise self.boundary("external-iterator", tp.__qualname__)
-            elif not info.mutable:
-                self.read(obj, Read.ITEMS)
-        if info.mutable:
-            for name in ("__iter__", "__next__", "__getitem__", "__len__"):
-                self.lookup(tp, name)
-            self.own_iterator(obj)
-
-    def own_iterator(self, obj: Any) -> None:
-        """An iterator will be advanced: C code's own kinds must be the run's own, for nobody sees what they yield."""
-        tp = type(obj)
-        node = self.find(obj)
-        if node is None or not node.external:
-            return
-        native = next(base for base in tp.__mro__ if not is_mutable_type(base))
-        if issubclass(native, _ITERATORS) or (native is not object and type_lookup(native, "__next__") is not NULL):
-            raise self.boundary("external-iterator", tp.__qualname__)
-
-    def hashed(self, obj: Any) -> None:
-        """An object is used as a key: its hash and equality matter."""
-        if is_atom(obj):
-            return
-        info = self.info(type(obj))
-        if info.mutable:
-            self.lookup(info.type, "__hash__")
-            self.asked("__eq__", self.lookup(info.type, "__eq__"))
-            return
-        if info.base in (tuple, frozenset):
-            node = self.find(obj)
-            if node is not None and node.external:
-                self.read_items(node, obj)
-            for element in self.elements(obj):
-                self.hashed(element)
 
     def special(self, obj: Any, name: str, others: tuple[Any, ...]) -> Any:
         """C code calls a special method of `obj`: Python code is monitored, C code is annotated."""
@@ -567,10 +389,6 @@ class CallRules(AttributeRules):
         finally:
             self.asking.discard(pair)
 
-    def touches_external(self, objects: tuple[Any, ...]) -> bool:
-        """Whether any of the objects existed before the run."""
-        return any(node is not None and node.external for node in map(self.find, objects))
-
     def called(self, function: Any, others: tuple[Any, ...]) -> None:
         """C code calls `function` with elements of the other inputs."""
         if function is None:  # `filter(None, ...)`: the truth of each element
@@ -607,13 +425,9 @@ class CallRules(AttributeRules):
             if (
                 peeked is None
                 and self.info(type(container)).base is None
-                and any(each.value_read not in _NOTHING or each.operators for each in annotation.all_inputs())
+                and any(each.value_read not in NOTHING or each.operators for each in annotation.all_inputs())
             ):
                 self.only_plain(base, container)
-
-    def peek(self, obj: Any) -> tuple[Any, ...] | None:
-        """What an iterator over a builtin container will yield, without advancing it; None for other objects."""
-        return tuple(copy.copy(obj)) if type(obj) in _PEEKED else None
 
     def only_plain(self, function: Any, iterator: Any) -> None:
         """An annotated C function is called on what an iterator yields, which nobody sees: it must need no facts."""

@@ -28,7 +28,6 @@ _CALLERS: Final[dict[Any, tuple[str, ...]]] = {
     itertools.groupby: ("__eq__",),
 }  # fmt: skip
 _CHAINS: Final = (zip, enumerate)
-_VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 _ORDERED_VIEWS: Final[tuple[type, ...]] = tuple(
     type(view()) for view in (collections.OrderedDict[int, int]().values, collections.OrderedDict[int, int]().items)
 )
@@ -67,15 +66,32 @@ class UseRules(CallRules):
             found = self.lookup(type(called), "__call__")
             if type(found) is types.FunctionType:
                 self.uses(found.__code__, names)
-        elif type(called) is operator.itemgetter:
+        elif type(called) in (operator.itemgetter, operator.attrgetter):
             for element in (each for other in others for each in self.members(other)):
-                if type(element) not in _PLAIN:
-                    raise self.boundary("unannotated-call", f"operator.itemgetter on a {type(element).__qualname__}")
+                if not self._is_got_in_c(called, element):
+                    raise self.boundary("unannotated-call", f"{describe(called)} on a {type(element).__qualname__}")
                 self.use_object(called(element), names)
         elif not isinstance(called, type):
-            annotation = self.registry.find(unbind(called)[0])[0]
-            if annotation is None or annotation.output.relation not in (Relation.CONSTANT, Relation.NEW):
+            base, bound = unbind(called)
+            annotation = self.registry.find(base)[0]
+            if annotation is not None and annotation.output.relation in (Relation.CONSTANT, Relation.NEW):
+                return
+            if annotation is not None and bound and self.info(type(bound[0])).base is not None:
+                for element in self.members(bound[0]):  # `counts.get` and the like give one of these
+                    self.use_object(element, names)
+            elif (
+                annotation is None
+                or annotation.output.relation is not Relation.DELEGATED
+                or not all(type(each) in self.quiet for other in others for each in self.members(other))
+            ):
                 raise self.boundary("unannotated-call", f"{describe(called)}, whose results only C code sees")
+
+    def _is_got_in_c(self, getter: Any, obj: Any) -> bool:
+        """Whether calling an itemgetter or attrgetter runs no Python code."""
+        if type(getter) is operator.itemgetter:
+            return type(obj) in _PLAIN
+        _, names = getter.__reduce__()
+        return all("." not in name and self.attribute(obj, name) for name in names)
 
     def elements_used(self, obj: Any, names: tuple[str, ...]) -> None:
         """C code calls special methods of what an iteration over `obj` gives."""
@@ -93,9 +109,6 @@ class UseRules(CallRules):
             if names != ("__iter__",):  # the tuples are fresh
                 for part in obj.__reduce__()[1]:
                     self.elements_used(part, names)
-        elif kind in _VIEWS:
-            for element in tuple(obj):
-                self.use_object(element, names)
         else:
             self._elements_used(obj, names)
 

@@ -1,5 +1,7 @@
 """Operators, comparisons, truth, strings."""
 
+import operator
+
 from ._programs import Box, program
 
 
@@ -294,3 +296,21 @@ def indices(index, values, pair):
 def keys(members, names, pair, frozen):
     made = {pair: 1, frozen: 2, **names}
     return {*members, pair}, made, names[pair], pair in names, {pair for _ in "ab"}, {pair: x for x in "ab"}
+
+
+class Ordered:
+    """Has an order that only C code gets."""
+
+    def __init__(self, order):
+        self.order = order
+
+    def __repr__(self):
+        return f"Ordered({self.order})"
+
+
+@program(lambda: ([Ordered([2]), Ordered([1])], [([2], 0), ([1], 1)], {"a": [2], "b": [1]}))
+def order_by_getters(objects, pairs, names):
+    return (
+        sorted(objects, key=operator.attrgetter("order")), min(pairs, key=operator.itemgetter(0)),
+        max(names, key=names.get), sorted(names, key=str.upper), sorted(names.items(), key=operator.itemgetter(1)),
+    )  # fmt: skip
