@@ -1,0 +1,216 @@
+"""Update rules for reading: what C code sees of an object that it looks into, as deep as its annotation says."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import types
+from typing import Any, Final
+
+from magpy_annotations import Read
+from magpy_refgraph import EdgeKind, Key
+from magpy_runtime.capture import NULL, type_lookup
+
+from ._attributes import AttributeRules
+from ._state import is_atom, is_mutable_type
+
+CONTAINERS: Final[tuple[Any, ...]] = ([], (), {}, {}.values(), {}.items(), set())
+ITERATORS: Final[tuple[type, ...]] = (
+    *(type(iter(made)) for made in (*CONTAINERS, "", range(0))),
+    type(reversed([])), type(reversed({})), enumerate, zip, map, filter, types.GeneratorType,
+)  # fmt: skip
+PEEKED: Final = frozenset(type(iter(made)) for made in (*CONTAINERS, reversed([])))
+VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
+GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+NOTHING: Final = (Read.NONE, Read.TYPE)
+
+
+class ReadingRules(AttributeRules):
+    """Rules for objects that C code reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading: set[int] = set()
+
+    transparent: frozenset[type] = frozenset(
+        {types.FunctionType, types.MethodType, types.ModuleType, types.BuiltinFunctionType, types.CellType, property}
+    )
+
+    def frozen(self, value: Any) -> Any:
+        """What an in-place operation takes out of an argument: a copy, for the argument may change after it."""
+        node = self.find(value)
+        if is_atom(value) or (node is not None and node.external):
+            return value
+        base = self.info(type(value)).base
+        if base is dict:
+            return {key: dict.__getitem__(value, key) for key in self.elements(value)}
+        if base is not None:
+            return self.elements(value)
+        peeked = self.peek(value)
+        if peeked is not None:
+            return peeked
+        if self.info(type(value)).tensor:
+            return value
+        raise self.boundary("opaque-object", f"a {type(value).__qualname__} was drained into an older object")
+
+    def item(self, obj: Any, key: Any) -> None:
+        """One item of a builtin container was looked up by key or index."""
+        node = self.find(obj)
+        self.hashed(key)
+        if node is None or not node.external:
+            return
+        base = self.info(type(obj)).base
+        if base is dict:
+            self.read_item(node, obj, key)
+        elif base is not None:
+            if node.mutated or type(key) is not int or len(obj) < 16:
+                self.read_items(node, obj)
+            else:
+                self.read_length(node, obj)
+                if -len(obj) <= key < len(obj):
+                    key %= len(obj)
+                    self.follow(node, Key(EdgeKind.ITEM, key), base.__getitem__(obj, key))  # type: ignore[index]
+        elif not is_atom(obj):
+            self.read(obj, Read.DEEP)
+
+    def read(self, obj: Any, level: Read) -> None:
+        """C code reads an object to some depth."""
+        if is_atom(obj):
+            return
+        tp = type(obj)
+        info = self.info(tp)
+        node = self.find(obj)
+        external = node is not None and node.external
+        if info.tensor:
+            if level is Read.DEEP:
+                raise self.boundary("tensor-value", "by C code that reads everything it gets")
+            return
+        if info.base is not None:
+            if external and node is not None:
+                if level is Read.LENGTH:
+                    self.read_length(node, obj)
+                elif level in (Read.ITEMS, Read.DEEP):
+                    self.read_items(node, obj)
+            if info.mutable and level in (Read.ITEMS, Read.DEEP):
+                self.protocol(tp)
+            if level is Read.DEEP and id(obj) not in self.reading:
+                self.reading.add(id(obj))
+                try:
+                    for element in self.elements(obj):
+                        self.read(element, Read.DEEP)
+                    if info.base is dict:
+                        for element in info.base.values(obj):
+                            self.read(element, Read.DEEP)
+                finally:
+                    self.reading.discard(id(obj))
+            return
+        if info.mutable:
+            self.protocol(tp)
+            return
+        if level in NOTHING:
+            return
+        if tp is types.SimpleNamespace:
+            if external and node is not None:
+                place = self.dictionary(node, obj)
+                if place is not None:
+                    self.read_items(*place)
+            if level is Read.DEEP:
+                self.read(vars(obj), level)
+            return
+        if not external:
+            return
+        if tp in GETTERS and all(map(is_atom, obj.__reduce__()[1])):
+            assert node is not None
+            self.held_by_identity.add(node.index)
+            return
+        if tp in self.transparent or isinstance(obj, type):
+            return
+        if tp is slice:
+            assert node is not None
+            for name in ("start", "stop", "step"):
+                self.follow(node, Key(EdgeKind.MEMBER, name), getattr(obj, name))
+            return
+        if isinstance(obj, ITERATORS):
+            raise self.boundary("external-iterator", tp.__qualname__)
+        if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
+            raise self.boundary("array-contents", f"a {tp.__qualname__}")
+        raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
+
+    def members(self, obj: Any) -> tuple[Any, ...]:
+        """All objects that a builtin container, or an iterator over one, holds: of a dictionary its values too."""
+        peeked = self.peek(obj)
+        if peeked is not None:
+            return peeked
+        found = self.elements(obj)
+        if self.info(type(obj)).base is dict:
+            found += tuple(dict.__getitem__(obj, key) for key in found)
+        return found
+
+    def elements(self, obj: Any) -> tuple[Any, ...]:
+        """The elements of a builtin container, its keys if it is a dictionary; none of anything else."""
+        base = self.info(type(obj)).base
+        if base is None:
+            return ()
+        return tuple(base.__iter__(obj))  # type: ignore[attr-defined]
+
+    def iterated(self, obj: Any) -> None:
+        """`iter` is called on an object and the outcome is drained."""
+        if is_atom(obj):
+            return
+        node = self.find(obj)
+        tp = type(obj)
+        info = self.info(tp)
+        if info.tensor:
+            self.lookup(tp, "__iter__")
+            return
+        if node is not None and node.external:
+            if info.base is not None:
+                self.read_items(node, obj)
+            elif isinstance(obj, ITERATORS):
+                raise self.boundary("external-iterator", tp.__qualname__)
+            elif not info.mutable:
+                self.read(obj, Read.ITEMS)
+        if info.mutable:
+            for name in ("__iter__", "__next__", "__getitem__", "__len__"):
+                self.lookup(tp, name)
+            self.own_iterator(obj)
+
+    def own_iterator(self, obj: Any) -> None:
+        """An iterator will be advanced: C code's own kinds must be the run's own, for nobody sees what they yield."""
+        tp = type(obj)
+        node = self.find(obj)
+        if node is None or not node.external:
+            return
+        native = next(base for base in tp.__mro__ if not is_mutable_type(base))
+        if issubclass(native, ITERATORS) or (native is not object and type_lookup(native, "__next__") is not NULL):
+            raise self.boundary("external-iterator", tp.__qualname__)
+
+    def hashed(self, obj: Any) -> None:
+        """An object is used as a key: its hash and equality matter."""
+        if is_atom(obj):
+            return
+        info = self.info(type(obj))
+        if info.mutable:
+            self.lookup(info.type, "__hash__")
+            self.asked("__eq__", self.lookup(info.type, "__eq__"))
+            return
+        if info.base in (tuple, frozenset):
+            node = self.find(obj)
+            if node is not None and node.external:
+                self.read_items(node, obj)
+            for element in self.elements(obj):
+                self.hashed(element)
+
+    def touches_external(self, objects: tuple[Any, ...]) -> bool:
+        """Whether any of the objects existed before the run."""
+        return any(node is not None and node.external for node in map(self.find, objects))
+
+    def peek(self, obj: Any) -> tuple[Any, ...] | None:
+        """What an iterator over, or a view of, a builtin container will yield, without advancing it; else None."""
+        if type(obj) in VIEWS:
+            return tuple(obj)
+        return tuple(copy.copy(obj)) if type(obj) in PEEKED else None
+
+    def asked(self, name: str, found: Any) -> None:
+        """C code calls the special method `name`, which is `found`. See `UseRules`."""
+        raise NotImplementedError
