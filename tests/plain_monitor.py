@@ -6,6 +6,7 @@ Importing `magpy` imports torch. Where there is none, its modules are loaded bel
 from __future__ import annotations
 
 import dis
+import gc
 import importlib.util
 import re
 import sys
@@ -85,10 +86,15 @@ def watch(function: Any, *args: Any, **kwargs: Any) -> Watched:
     except Boundary as boundary:
         return Watched(None, None, boundary, monitor.graph)
     result = error = None
+    collecting = gc.isenabled()
+    gc.disable()  # as the monitor does: collection runs others' finalizers and callbacks
     try:
         result = monitor.recorder.run(function, args, kwargs)
     except Exception as raised:
         error = raised
+    finally:
+        if collecting:
+            gc.enable()
     return Watched(result, error, monitor.recorder.error, monitor.graph)
 
 
