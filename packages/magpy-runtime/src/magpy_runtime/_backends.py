@@ -69,8 +69,6 @@ def inductor(
     patches: dict[str, Any] = {"fallback_random": True}
     patches.update(options or {})
 
-    module = _for_functionalization(module)
-
     def compile_it(gm: torch.fx.GraphModule, fakes: list[torch.Tensor]) -> Compiled:
         compiled: Any = _torch.compile_fx(gm, fakes, config_patches=patches)
         return cast(Compiled, compiled)
@@ -92,6 +90,8 @@ def _for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if node.op in ("call_method", "call_function") and name in _UNSEEN:
             raise UnsupportedGraphError(f"{name} inside of the graph")
+        if name.startswith("_foreach_") and name.endswith("_") and len(set(node.args[0])) != len(node.args[0]):
+            raise UnsupportedGraphError(f"{name} on a list that holds a tensor twice")
         if node.target is getattr and node.args[1] == "data":
             with module.graph.inserting_before(node):
                 node.replace_all_uses_with(module.graph.call_method("detach", (node.args[0],)))
@@ -100,8 +100,27 @@ def _for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule
     return module
 
 
+def _updates(module: torch.fx.GraphModule) -> bool:
+    """Whether a graph has operators in place."""
+    for node in module.graph.nodes:
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        in_place = name.endswith("_") and not name.endswith("__") or name.startswith("__i")
+        if node.op != "placeholder" and (in_place or name == "setitem" or "out" in node.kwargs):
+            return True
+    return False
+
+
+def _share_memory(inputs: list[torch.Tensor]) -> bool:
+    """Whether two tensors lie on one storage."""
+    storages = [each.untyped_storage()._cdata for each in inputs if each.layout is torch.strided]
+    return len(set(storages)) != len(storages)
+
+
 def _with_fake_inputs(backend: Backend, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Compiled:
     """Call a backend under a tracing context with a shape environment and `example_value`s, as torch.compile does."""
+    module = _for_functionalization(module)
+    if _updates(module) and _share_memory(inputs):
+        raise UnsupportedGraphError("inputs that share memory are updated in place")
     fake_mode = _torch.fake_mode()
     fakes = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
 

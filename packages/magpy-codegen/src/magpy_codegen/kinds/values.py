@@ -30,7 +30,9 @@ def build_bytearray(writer: MockWriter, obj: bytearray) -> str:
 
 def build_size(writer: MockWriter, obj: torch.Size) -> str:
     """A tensor's size."""
-    return writer.namespace.constant(torch.Size(obj), "size")
+    name = writer.fresh(obj)
+    writer.add(f"{name} = {writer.namespace.constant(torch.Size, 'Size')}({list(obj)!r})")
+    return name
 
 
 def build_view(writer: MockWriter, obj: Any) -> str:
