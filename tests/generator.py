@@ -236,7 +236,7 @@ def h(v):\n    nonlocal c_n\n    c_n += 1\n    return v * c_n\nt0 = h(h(t1))
 def h(k):\n    yield k\n    {L}.append(k)\n    yield {I}\nl0.extend(h({I}))
 i0 = (i1 := {I}) + len({L})
 while i1 < 3: i1 += 1; l0.append({A0})
-match {A0}:\n    case int(): i1 = 7\n    case [1, *rest]: l0.append(rest)\n    case {{'a': v}}: l0.append(v)\n    case torch.Tensor(): t1 = t1 + 1\n    case Box(n=1): l0.append(8)\n    case _: i1 = 9  # noqa: E501
+match {A0}:\n    case int(): i1 = 7\n    case [1, *rest]: l0.append(rest)\n    case {{'a': v}}: l0.append(v)\n    case torch.Tensor(): t1 = t1 + 1\n    case Box(n=1): l0.append(8)\n    case _: i1 = 9
 assert {B}, {K}
 del {L}[-1:]; del l0
 l0 = {L}.copy(); l0.append({A0})
@@ -291,7 +291,7 @@ l0.append(id({L}) == id({L})); l0.append({T} is {T})
 l0.append(tuple({T}.shape[-1:])); i0 = {T}.numel(); l0.append({T}.dtype is torch.float32); l0.append({T}.requires_grad)
 l0.append(slice({I}, None)); l0.append({L}[{I}:]); l0.append(range({I})); l0.append(divmod({I}, 2))
 try: raise ValueError({A0})\nexcept ValueError as e: l0.append(e.args)
-try: {L}.append({I}); i0 = {D}[{K}]; {L}.append(i0)\nexcept KeyError: {L}.append('none')\nelse: {L}.append('some')\nfinally: {D}[{K}] = {I}  # noqa: E501
+try: {L}.append({I}); i0 = {D}[{K}]; {L}.append(i0)\nexcept KeyError: {L}.append('none')\nelse: {L}.append('some')\nfinally: {D}[{K}] = {I}
 with Scope({L}, {I}) as v: l0.append(v); t0 = t0 * 2
 with Scope({L}, {I}): t0 = t0 * 2; raise KeyError({I})
 """.strip().splitlines()
@@ -320,7 +320,7 @@ class Writer:
         if kind <= 7:
             return f"({t()} {self.pick('+', '*', '-')} {self.pick(t, self.number)()})"
         if kind == 8:
-            return f"{t()}.{self.pick('relu()', 'sum()', 'sum(0)', 'clone()', 'mean()', 'contiguous()', 'float()', 'abs()', 'detach()')}"  # noqa: E501
+            return f"{t()}.{self.pick('relu()', 'sum()', 'sum(0)', 'clone()', 'mean()', 'contiguous()', 'float()', 'abs()', 'detach()')}"
         if kind == 9:
             return f"{self.pick('G_f', 'helper')}({t()})"
         if kind == 10:
@@ -545,7 +545,7 @@ class Writer:
         if kind <= 3:
             return f"{name}.append({self.any()})"
         return (
-            f"{name}.extend({self.pick(f'({self.any(0)}, {self.any(0)})', f'{self.list()}[:2]', f'(v for v in {self.list()}[:2])', f'[{self.any(0)}]')})",  # noqa: E501
+            f"{name}.extend({self.pick(f'({self.any(0)}, {self.any(0)})', f'{self.list()}[:2]', f'(v for v in {self.list()}[:2])', f'[{self.any(0)}]')})",
             f"{name}.insert(0, {self.any()})",
             f"{name} and {name}.pop({self.pick('', '0')})",
             f"{name}[{self.pick('0', '-1')}] = {self.any()}",
@@ -577,7 +577,7 @@ class Writer:
         return (
             f"{name}.{self.pick('zero_()', 'relu_()', 'fill_(2)', 'neg_()', 'add_(1).mul_(2)')}",
             f"{name}[{self.pick('0', '...', ':1')}] = {self.tensor(1)}",
-            f"{self.pick('x', 'y', 'G_t', 't0', 'box.t', 'c_t')} {self.pick('+=', '*=', '-=')} {self.pick(self.tensor, self.number)()}",  # noqa: E501
+            f"{self.pick('x', 'y', 'G_t', 't0', 'box.t', 'c_t')} {self.pick('+=', '*=', '-=')} {self.pick(self.tensor, self.number)()}",
             f"t0 = {name}.{self.pick('add_', 'mul_')}({self.number()})",
             f"t1 = {name}.{self.pick('view(-1)', 'detach()', 'unsqueeze(0)', 't()')}",
         )[kind - 3]
@@ -883,7 +883,7 @@ def main() -> None:
         except (AssertionError, Flaky) as error:
             print(f"=== seed {options.seed * 1_000_000 + number}\n{str(error)[:6000]}", flush=True)
     print(
-        f"{tally.programs} programs, {time.perf_counter() - started:.0f} s, monitored {tally.monitored}, hits {tally.hits}, native {tally.native}"  # noqa: E501
+        f"{tally.programs} programs, {time.perf_counter() - started:.0f} s, monitored {tally.monitored}, hits {tally.hits}, native {tally.native}"
     )
     for reason, count in tally.reasons.most_common(25):
         print(f"{count:6} {reason}")

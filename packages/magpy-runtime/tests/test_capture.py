@@ -1,6 +1,7 @@
 """The capture protocol: plans, callbacks, where one is, and what goes wrong."""
 
 import dis
+import functools
 import gc
 import sys
 import weakref
@@ -657,8 +658,13 @@ def test_nested_run_after_a_stop_leaves_the_outer_alone():
     assert log
 
 
-def test_ctrl_c_in_a_callback_reaches_the_program():
+def test_ctrl_c_in_a_callback_reaches_the_program(request):
     import _thread
+    import signal
+
+    # A process in the background starts with SIGINT ignored.
+    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def f():
         try:

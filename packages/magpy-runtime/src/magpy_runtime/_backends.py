@@ -104,7 +104,7 @@ def _updates(module: torch.fx.GraphModule) -> bool:
     """Whether a graph has operators in place."""
     for node in module.graph.nodes:
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        in_place = name.endswith("_") and not name.endswith("__") or name.startswith("__i")
+        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
         if node.op != "placeholder" and (in_place or name == "setitem" or "out" in node.kwargs):
             return True
     return False
