@@ -149,7 +149,7 @@ class GuardWriter:
             obj = node.obj()
             hint = (
                 getattr(obj, "__name__", None)
-                if isinstance(obj, (type, types.FunctionType, types.ModuleType))
+                if issubclass(node.type, (type, types.FunctionType, types.ModuleType))
                 else None
             )
             found = self.names[node.index] = self.namespace.constant(obj, hint or node.type.__name__.lower())
@@ -307,7 +307,7 @@ class GuardWriter:
         cls = target.value
         if self.pinned(node):
             obj = node.obj()
-            if isinstance(obj, type) or not cls.__flags__ & (1 << 9):
+            if issubclass(node.type, type) or not cls.__flags__ & (1 << 9):
                 return  # an instance of an immutable type keeps its class
             self.held.append(
                 HeldFact(FactKind.TYPE, obj, None, cls, False, f"type {cls.__name__}", fact.location, None)
@@ -390,7 +390,7 @@ class GuardWriter:
             name = self.names[target.index] = f"v{target.index}"
             self.source.add(f"{name} = {value}")
             self.bound.append(target)
-            if not isinstance(target.obj(), _IMMUTABLE):
+            if not issubclass(target.type, _IMMUTABLE):
                 self._mutable.append(target)
 
     def _atom(self, fact: Fact, value: str, atom: Any, text: str) -> None:

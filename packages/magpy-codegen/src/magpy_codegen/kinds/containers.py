@@ -42,7 +42,7 @@ def build_dict(writer: MockWriter, obj: dict[Any, Any]) -> str:
 
 def fill_dict(writer: MockWriter, name: str, obj: dict[Any, Any], setter: str) -> None:
     """Add the items of `obj` to the dictionary `name`, with `setter` or by subscript."""
-    base = collections.OrderedDict if isinstance(obj, collections.OrderedDict) else dict
+    base = collections.OrderedDict if issubclass(type(obj), collections.OrderedDict) else dict
     for key in list(base.__iter__(obj)):
         shown, value = writer.value(key), writer.value(dict.__getitem__(obj, key))
         writer.add(f"{setter}({name}, {shown}, {value})" if setter else f"{name}[{shown}] = {value}")
