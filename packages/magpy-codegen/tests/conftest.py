@@ -13,7 +13,7 @@ import pytest
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Effect, Key, Location, Node, RefGraph, verify
 
 CASES = Path(__file__).parent / "cases"
-PLAIN = (int, float, complex, str, bytes, bool, type(None), range)
+PLAIN = (int, float, complex, str, bytes, bool, type(None), range, types.BuiltinFunctionType)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def is_plain(obj: Any) -> bool:
     """Whether an object is a value without identity."""
-    return type(obj) in PLAIN
+    return type(obj) in PLAIN or (type(obj) is type and not obj.__flags__ & 1 << 9)
 
 
 class Bench:

@@ -385,7 +385,7 @@ def test_what_cannot_change_is_not_checked(bench):
     bench.read(node, EdgeKind.ITEM, 0, items[0])
     method = Base().method
     bench.read(bench.pin(method), EdgeKind.MEMBER, "__func__", method.__func__)
-    bench.read(bench.pin(int), EdgeKind.TYPE, None, type)
+    bench.read(bench.pin(Box), EdgeKind.TYPE, None, type)
     bench.guard()
     assert bench.held == [] and partial
 

@@ -265,3 +265,11 @@ def test_any_values_round_trip(refs, args, file, function):
     text = to_text(graph)
     assert to_text(parse_text(text)) == text
     assert to_text(graph) == text
+
+
+def test_a_class_without_a_module_has_a_name():
+    space = {}
+    exec("class C: pass", space)
+    graph = RefGraph()
+    graph.add(space["C"]())
+    assert verify(graph) == [] and "C" in to_text(graph)

@@ -109,6 +109,12 @@ class MockWriter:
             return self.guard.name(node)
         return self._names.get(id(obj))
 
+    def part(self, obj: Any, expression: str) -> str:
+        """An object that came into being together with another one is known by an expression."""
+        self._names[id(obj)] = expression
+        self._keep.append(obj)
+        return expression
+
     def attributes(self, name: str, obj: Any, found: dict[str, Any], *, settable: bool) -> None:
         """Fill the attribute dictionary of `obj`, just built under `name`; from now on it is known by that name, too.
 
@@ -117,8 +123,7 @@ class MockWriter:
         """
         shown = self.known(found)
         if shown is None:
-            self._names[id(found)] = shown = f"instance_dict({name})"
-            self._keep.append(found)
+            shown = self.part(found, f"instance_dict({name})")
             if found:
                 parts = ", ".join([f"{self.value(key)}: {self.value(value)}" for key, value in found.items()])
                 self.add(f"{shown}.update({{{parts}}})")

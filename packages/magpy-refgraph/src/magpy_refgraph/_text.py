@@ -252,7 +252,15 @@ def _plain(value: Any, kind: type, name: str) -> str:
 def type_name(kind: type) -> str:
     """A type's name, qualified by its module unless that is `builtins`; without blanks."""
     name: object = type.__dict__["__qualname__"].__get__(kind)
-    return _qualified(type.__dict__["__module__"].__get__(kind), name)
+    return _qualified(_module(kind), name)
+
+
+def _module(kind: type) -> object:
+    try:
+        found: object = type.__dict__["__module__"].__get__(kind)
+    except AttributeError:  # a class statement that ran in globals without a `__name__`
+        return None
+    return found
 
 
 def function_name(function: Any) -> str:
@@ -267,7 +275,7 @@ def function_name(function: Any) -> str:
     if kind is types.MethodType:
         return function_name(function.__func__)
     owner = getattr(function, "__objclass__", None)
-    module = getattr(function, "__module__", None) if owner is None else type.__dict__["__module__"].__get__(owner)
+    module = getattr(function, "__module__", None) if owner is None else _module(owner)
     return _qualified(module, function.__qualname__)
 
 

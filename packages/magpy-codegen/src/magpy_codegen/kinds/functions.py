@@ -6,7 +6,7 @@ import functools
 import types
 from typing import Any
 
-from magpy_codegen._mock import Builder, MockWriter
+from magpy_codegen._mock import Builder, MockWriter, Unbuildable
 
 
 def build_cell(writer: MockWriter, obj: types.CellType) -> str:
@@ -65,6 +65,9 @@ def build_partial(writer: MockWriter, obj: functools.partial[Any]) -> str:
         return found
     name = writer.fresh(obj)
     writer.add(f"{name} = {writer.namespace.constant(functools.partial, 'partial')}({function}{args}{keywords})")
+    if writer.known(obj.keywords) is not None:
+        raise Unbuildable(obj, "its keywords are used by themselves")
+    writer.part(obj.keywords, f"{name}.keywords")
     writer.attributes(name, obj, obj.__dict__, settable=True)
     return name
 

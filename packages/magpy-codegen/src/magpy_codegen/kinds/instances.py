@@ -25,6 +25,8 @@ _NOT_INSTANTIABLE = 1 << 7
 _IMMUTABLE = 1 << 8
 _HEAP = 1 << 9
 
+_MAXLEN = vars(collections.deque)["maxlen"].__get__
+_FACTORY = vars(collections.defaultdict)["default_factory"].__get__
 _POINTER = tuple.__itemsize__
 
 
@@ -119,14 +121,14 @@ def _fill(writer: MockWriter, name: str, obj: Any, base: type) -> None:
     if issubclass(base, dict):
         if base is collections.defaultdict:
             factory = constant(collections.defaultdict.__init__, "defaultdict_init")
-            writer.add(f"{factory}({name}, {writer.value(obj.default_factory)})")
+            writer.add(f"{factory}({name}, {writer.value(_FACTORY(obj))})")
         owner = collections.OrderedDict if base is collections.OrderedDict else dict
         fill_dict(writer, name, obj, constant(owner.__setitem__, f"{owner.__name__}_setitem"))
     elif base in (list, set, collections.deque):
         items = ", ".join([writer.value(item) for item in base.__iter__(obj)])
         extend = {list: "extend", set: "update", collections.deque: "extend"}[base]
         if base is collections.deque:
-            writer.add(f"{constant(collections.deque.__init__, 'deque_init')}({name}, (), {obj.maxlen!r})")
+            writer.add(f"{constant(collections.deque.__init__, 'deque_init')}({name}, (), {_MAXLEN(obj)!r})")
         if items:
             writer.add(f"{constant(getattr(base, extend), f'{base.__name__}_{extend}')}({name}, ({items},))")
 

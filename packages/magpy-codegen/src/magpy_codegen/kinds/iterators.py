@@ -12,6 +12,8 @@ def build_iterator(writer: MockWriter, obj: Any) -> str:
     reduced = obj.__reduce__()
     if reduced[0] not in (iter, reversed, enumerate):
         raise Unbuildable(obj)
+    if reduced[0] is iter and type(obj) is _REVERSED:  # exhausted
+        reduced = (reversed, ([],))
     args = ", ".join([writer.value(arg) for arg in reduced[1]])
     if (found := writer.known(obj)) is not None:
         return found
@@ -22,10 +24,12 @@ def build_iterator(writer: MockWriter, obj: Any) -> str:
     return name
 
 
+_REVERSED: type = type(reversed([]))
+
 BUILDERS: dict[type, Builder] = {
     type(iter([])): build_iterator,
     type(iter(())): build_iterator,
-    type(reversed([])): build_iterator,
+    _REVERSED: build_iterator,
     type(iter(range(0))): build_iterator,
     type(iter("")): build_iterator,
 }
