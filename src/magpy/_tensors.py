@@ -179,7 +179,7 @@ class TensorRules(SpecialRules):
         self.mutates = self.mutates or self.inplace or any(each != "out" for each in op.mutates)
         self.random = self.random or op.random
         if any(each != "out" for each in op.mutates):
-            self.operators.written.update(each for each in node.all_input_nodes if each.op == "placeholder")
+            self.note_written(name_of(function), fx_args, node)
         if out is not None:
             self.result(out, node, function)
         return out
@@ -210,6 +210,14 @@ class TensorRules(SpecialRules):
         self.operators.constants.update((source, node))
         self.operator_count += 1
         self.result(out, node, torch.Tensor.clone)
+
+    def note_written(self, name: str, fx_args: tuple[Any, ...], node: Any) -> None:
+        """An operator updates some of its inputs without moving their version counters: running statistics."""
+        if name in ("batch_norm", "instance_norm") and len(fx_args) > 5:
+            if fx_args[5] is not False:
+                self.operators.written.update(each for each in _nodes(fx_args[3:5]) if each.op == "placeholder")
+        else:
+            self.operators.written.update(each for each in node.all_input_nodes if each.op == "placeholder")
 
     constants_known = True
 
