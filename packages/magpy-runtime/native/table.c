@@ -5,7 +5,7 @@
  * questions runs code of the user's. */
 #include "capture.h"
 
-/* What an entry asks. The order is that of magpy_runtime._facts.FactKind. */
+/* What an entry asks. The order is that of magpy_codegen's FactKind. */
 typedef enum {
     ASK_ITEM,       /* a dictionary's item at `key` */
     ASK_DICT,       /* an instance's attribute dictionary */
@@ -222,7 +222,12 @@ table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     for (Py_ssize_t i = 0; i < size; i++) {
         int question, plain;
         PyObject *object, *key, *expected, *entry = PyList_GET_ITEM(list, i);
-        if (!PyTuple_Check(entry) || !PyArg_ParseTuple(entry, "iOOOp", &question, &object, &key, &expected, &plain)) {
+        if (!PyTuple_Check(entry)) {
+            PyErr_Format(PyExc_TypeError, "fact %zd is a %s, not a tuple", i, Py_TYPE(entry)->tp_name);
+            Py_DECREF(self);
+            return NULL;
+        }
+        if (!PyArg_ParseTuple(entry, "iOOOp", &question, &object, &key, &expected, &plain)) {
             Py_DECREF(self);
             return NULL;
         }
