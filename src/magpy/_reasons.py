@@ -135,6 +135,11 @@ _TABLE = (
         advice="Please report this with the line that it names.",
     ),
     Reason(
+        slug="update-then-raise",
+        message="an operator that may raise runs in a graph that updates an input which could not be put back: {detail}",
+        advice="Update inputs in place outside of the compiled function, or after the operator that may raise.",
+    ),
+    Reason(
         slug="value-identity",
         message="the identity of a plain value was used: {detail}",
         advice="Compare numbers and strings with == instead of `is`; do not use id() or hash() of objects.",

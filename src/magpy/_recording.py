@@ -103,7 +103,7 @@ def make_record(
     updated = operators.updated()
     may_raise = bool(updated) and operators.may_raise()
     if may_raise and any(_has_history(operators.inputs[number], known) for number in updated):
-        raise Boundary("exception", "possible after an input with history was updated: it could not be put back")
+        raise Boundary("update-then-raise", "it has gradients or changed its shape")
     if count:
         graph = operators.finish(mock.outputs, locate)
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
