@@ -133,9 +133,11 @@ def _with_fake_inputs(backend: Backend, module: torch.fx.GraphModule, inputs: li
     grad = torch.is_grad_enabled()
     # Operators that update inputs must not update the examples: they run on copies.
     copies = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
-    with fake_mode:
-        Examples(module).run(*copies)
-    torch.set_grad_enabled(grad)
+    try:
+        with fake_mode:
+            Examples(module).run(*copies)
+    finally:
+        torch.set_grad_enabled(grad)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
     with _torch.tracing(fake_mode):
