@@ -9,7 +9,7 @@ from typing import Any, Final
 from magpy_refgraph import Atom, EdgeKind, Effect, Key, Node
 from magpy_runtime.capture import NULL, instance_dict, type_lookup
 
-from ._state import State, is_atom, is_library, is_mutable_type
+from ._state import State, is_atom, is_mutable_type
 
 _TUPLE_GETTER: Final = type(collections.namedtuple("_P", "x").x)  # type: ignore[attr-defined]
 _C_MEMBERS: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -207,8 +207,10 @@ class AttributeRules(State):
         if name in ("__mro__", "__bases__", "__base__"):
             self.mro(obj)
         elif name == "__dict__":
-            if not is_library(self.recorder.code().co_filename):
+            namespace = instance_dict(obj)
+            if namespace is None or self.written_class_names:
                 raise self.boundary("opaque-object", f"the namespace of class {obj.__qualname__}")
+            self.read_items(self.pin(namespace), namespace)
         elif name != "__class__":
             self.follow(self.pin(obj), Key(EdgeKind.MEMBER, name), getattr(obj, name, NULL))
 
@@ -253,7 +255,7 @@ class AttributeRules(State):
         setter = self.lookup(tp, "__delattr__" if value is NULL else "__setattr__")
         if isinstance(setter, types.FunctionType):
             return None
-        if isinstance(obj, type):
+        if issubclass(type(obj), type):
             return self.set_class_attribute(obj, name, value)
         if type(setter) is not types.WrapperDescriptorType:
             raise self.boundary("opaque-object", f"setting {name!r} of a {tp.__qualname__}")

@@ -93,7 +93,7 @@ class CallRules(ReadingRules):
                 continue
             if kind in self.native_callables:
                 return self.native(function, args, keywords)
-            if isinstance(function, type):
+            if issubclass(type(function), type):
                 return self.call_class(function, args, keywords)
             if issubclass(kind, weakref.ref) and not args:
                 referent = weakref.ref.__call__(function)
@@ -141,7 +141,7 @@ class CallRules(ReadingRules):
         annotation = self.registry.find(function)[0]
         if annotation is not None and annotation.as_op_node is not None:
             return True
-        if isinstance(function, type):
+        if issubclass(type(function), type):
             return is_mutable_type(function) and type(self.lookup(function, "__init__")) is types.FunctionType
         return type(function) is types.FunctionType
 
@@ -267,7 +267,7 @@ class CallRules(ReadingRules):
                     if pending is not None:
                         raise self.boundary("opaque-object", f"{describe(function)} changes two objects")
                     pending = (node, value, index)
-                elif isinstance(value, ITERATORS):
+                elif issubclass(type(value), ITERATORS):
                     pass
             if each.called or type(value) in self.quiet:
                 continue
@@ -340,7 +340,7 @@ class CallRules(ReadingRules):
         named = {each.name: value for each, value in zip(inputs, values, strict=True)}
         obj = named.get(form.output.of or "")
         key: Any = form.output.key
-        if isinstance(key, str) and key in {each.name for each in form.inputs}:
+        if issubclass(type(key), str) and key in {each.name for each in form.inputs}:
             key = named.get(key)
         if form.output.relation is Relation.ATTRIBUTE:
             self.attribute(obj, key)
@@ -396,13 +396,13 @@ class CallRules(ReadingRules):
                 for element in self.members(other):
                     self.truth((element,), None)
             return
-        if isinstance(function, _EXECUTIONS) or self.callable_facts(function):
+        if issubclass(type(function), _EXECUTIONS) or self.callable_facts(function):
             return
-        if isinstance(function, type) and is_mutable_type(function):
+        if issubclass(type(function), type) and is_mutable_type(function):
             self.call_class(function, (), {})
             return
         base, bound = unbind(function)
-        if not isinstance(base, type) and is_mutable_type(type(base)):
+        if not issubclass(type(base), type) and is_mutable_type(type(base)):
             self.lookup(type(base), "__call__")
             return
         annotation, front = self.registry.find(base)

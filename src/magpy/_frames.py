@@ -58,12 +58,12 @@ class FrameRules(SpecialRules):
 
     def _new_class(self, owner: tuple[Any, ...]) -> None:
         """A class that is being made is shown to Python code before the instruction that makes it has finished."""
-        if owner and isinstance(owner[0], type) and self.find(owner[0]) is None:
+        if owner and issubclass(type(owner[0]), type) and self.find(owner[0]) is None:
             self.graph.add(owner[0])
 
     def _explain(self, code: types.CodeType, function: types.FunctionType, owner: Any) -> None:
         """C code called a method of `owner`: find the class attribute that holds it."""
-        for cls in (type(owner), owner) if isinstance(owner, type) else (type(owner),):
+        for cls in (type(owner), owner) if issubclass(type(owner), type) else (type(owner),):
             for name in (code.co_name, function.__name__, *SPECIAL_NAMES):
                 if code.co_name == "__del__":
                     return

@@ -212,7 +212,7 @@ class OperationRules(UseRules):
                 self.use_function(found)
                 return None
         if info.base is None:
-            if isinstance(container, type):
+            if issubclass(type(container), type):
                 return self.call_class_getitem(container)
             return self.special(container, "__getitem__", (key,))
         self.item(container, key)
@@ -350,7 +350,7 @@ class OperationRules(UseRules):
         classes = inputs[-1]
         self.mro(type(inputs[0]))
         node = self.find(classes)
-        if isinstance(classes, tuple) and node is not None and node.external:
+        if issubclass(type(classes), tuple) and node is not None and node.external:
             self.read_items(node, classes)
 
     def merge(self, inputs: tuple[Any, ...], arg: Any) -> None:
@@ -375,7 +375,7 @@ class OperationRules(UseRules):
     def match_class(self, inputs: tuple[Any, ...], count: int) -> None:
         """Before a class pattern is matched; inputs are (subject, class, keyword names)."""
         subject, cls, names = inputs
-        if not isinstance(cls, type):
+        if not issubclass(type(cls), type):
             return  # raises TypeError
         self.specials[id(isinstance)]((subject, cls), {})
         check = self.lookup(type(cls), "__instancecheck__")
@@ -460,7 +460,7 @@ class OperationRules(UseRules):
             base = package.rsplit(".", level - 1)[0] if level > 1 else package
             name = f"{base}.{name}" if name else base
         module = sys.modules.get(name)
-        if module is None or not isinstance(module, types.ModuleType):
+        if module is None or not issubclass(type(module), types.ModuleType):
             raise self.boundary("impure-call", f"import of {name}")
         top = name if names else name.partition(".")[0]
         modules = self.pin(sys.modules)

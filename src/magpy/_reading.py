@@ -123,14 +123,14 @@ class ReadingRules(AttributeRules):
             assert node is not None
             self.held_by_identity.add(node.index)
             return
-        if tp in self.transparent or isinstance(obj, type):
+        if tp in self.transparent or issubclass(type(obj), type):
             return
         if tp is slice:
             assert node is not None
             for name in ("start", "stop", "step"):
                 self.follow(node, Key(EdgeKind.MEMBER, name), getattr(obj, name))
             return
-        if isinstance(obj, ITERATORS):
+        if issubclass(type(obj), ITERATORS):
             raise self.boundary("external-iterator", tp.__qualname__)
         if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
             raise self.boundary("array-contents", f"a {tp.__qualname__}")
@@ -166,7 +166,7 @@ class ReadingRules(AttributeRules):
         if node is not None and node.external:
             if info.base is not None:
                 self.read_items(node, obj)
-            elif isinstance(obj, ITERATORS):
+            elif issubclass(type(obj), ITERATORS):
                 raise self.boundary("external-iterator", tp.__qualname__)
             elif not info.mutable:
                 self.read(obj, Read.ITEMS)

@@ -89,7 +89,7 @@ def make_record(
         namespace,
         guard,
         is_plain=is_atom,
-        is_tensor=lambda obj: isinstance(obj, torch.Tensor),
+        is_tensor=lambda obj: issubclass(type(obj), torch.Tensor),
         builder=builder,
         locate=locate,
     )
@@ -162,7 +162,7 @@ class Policy:
     def _decide(self, node: Node) -> bool:
         parent, key = node.parent, node.key
         assert parent is not None and key is not None
-        if node.index in self._held or isinstance(node.obj(), _ALWAYS_PINNED) or key.kind is EdgeKind.PIN:
+        if node.index in self._held or issubclass(node.type, _ALWAYS_PINNED) or key.kind is EdgeKind.PIN:
             return True
         if key.kind in (EdgeKind.ARGUMENT, EdgeKind.KEYWORD) or not self.pinned(parent):
             return False

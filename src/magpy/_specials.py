@@ -151,7 +151,7 @@ class SpecialRules(OperationRules):
 
     def subclass_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`issubclass(cls, classes)`."""
-        if isinstance(args[0], type):
+        if issubclass(type(args[0]), type):
             self.mro(args[0])
         self.class_check(args[1], "__subclasscheck__")
 
@@ -160,11 +160,11 @@ class SpecialRules(OperationRules):
         token = Key(EdgeKind.MODE, "abc_cache_token")
         self.graph.read(self.graph.root, token, Atom(abc.get_cache_token()), self.where())
         if len(args) > 1:
-            self.mro(args[1] if isinstance(args[1], type) else type(args[1]))
+            self.mro(args[1] if issubclass(type(args[1]), type) else type(args[1]))
 
     def class_check(self, classes: Any, name: str) -> None:
         """A class or a tuple of classes is asked for its instances."""
-        if isinstance(classes, tuple):
+        if issubclass(type(classes), tuple):
             node = self.find(classes)
             if node is not None and node.external:
                 self.read_items(node, classes)
@@ -177,19 +177,19 @@ class SpecialRules(OperationRules):
 
     def builtin_getattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`getattr` and `hasattr`."""
-        if isinstance(args[1], str):
+        if issubclass(type(args[1]), str):
             self.attribute(args[0], str.__str__(args[1]))
 
     def builtin_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
         """`setattr` and `delattr`."""
-        if not isinstance(args[1], str):
+        if not issubclass(type(args[1]), str):
             return None
         return self.set_attribute(args[0], str.__str__(args[1]), args[2] if len(args) > 2 else NULL)
 
     def object_setattr(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Pending | None:
         """`object.__setattr__`, `type.__setattr__` and their deletions, called by name."""
         value = args[2] if len(args) > 2 else NULL
-        if isinstance(args[0], type):
+        if issubclass(type(args[0]), type):
             return self.set_class_attribute(args[0], args[1], value)
         return self.generic_store(args[0], args[1], value)
 
@@ -212,7 +212,7 @@ class SpecialRules(OperationRules):
     def class_statement(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`class ...:`; the names that its body stores are the new class's, unless a metaclass says where they go."""
         meta = keywords.get("metaclass") or (type(args[2]) if len(args) > 2 else type)
-        found = self.lookup(meta, "__prepare__") if isinstance(meta, type) else NULL
+        found = self.lookup(meta, "__prepare__") if issubclass(type(meta), type) else NULL
         prepare = getattr(found, "__func__", found)
         if type(prepare) is types.FunctionType and not is_library(prepare.__code__.co_filename):
             raise self.boundary("opaque-object", f"the namespace that {meta.__qualname__}.__prepare__ makes")
@@ -224,7 +224,7 @@ class SpecialRules(OperationRules):
 
         def made(outputs: tuple[Any, ...] | None) -> None:
             self.making -= 1
-            if outputs and isinstance(outputs[-1], type) and self.find(outputs[-1]) is None:
+            if outputs and issubclass(type(outputs[-1]), type) and self.find(outputs[-1]) is None:
                 self.graph.add(outputs[-1])
 
         return made
@@ -238,7 +238,7 @@ class SpecialRules(OperationRules):
         """`warnings.warn`: an effect on the registry of the module that is blamed."""
         named = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | keywords
         message, category = named.get("message"), named.get("category") or UserWarning
-        if isinstance(message, Warning) or type(message) is not str or named.get("skip_file_prefixes"):
+        if issubclass(type(message), Warning) or type(message) is not str or named.get("skip_file_prefixes"):
             raise self.boundary("impure-call", "warnings.warn of a warning object")
         level = max(int(named.get("stacklevel", 1)), 1)
         if level > self.recorder.depth():

@@ -72,24 +72,24 @@ def is_mutable_type(tp: type) -> bool:
     return bool(flags & MUTABLE_TYPE) and not flags & IMMUTABLE_TYPE
 
 
-def is_atom(value: object) -> bool:
+def is_atom(value: Any) -> bool:
     """Whether a value has no identity worth keeping, so that it is a constant once it was guarded."""
     kind = type(value)
     if kind in ATOMS or kind in IDENTITY_ATOMS:
         return True
     if kind is types.BuiltinFunctionType:
-        owner = value.__self__  # type: ignore[attr-defined]
-        return owner is None or isinstance(owner, (types.ModuleType, type))
-    return isinstance(value, type) and not is_mutable_type(value)
+        owner = value.__self__
+        return owner is None or issubclass(type(owner), (types.ModuleType, type))
+    return issubclass(kind, type) and not is_mutable_type(value)
 
 
 def plain_value(value: Any) -> Any:
     """The number or string that an instance of a subclass of one is; None for other objects."""
-    if isinstance(value, str):
+    if issubclass(type(value), str):
         return str.__str__(value)
     bases: tuple[Any, ...] = (int, float, bytes, complex)
     for base in bases:
-        if isinstance(value, base):
+        if issubclass(type(value), base):
             return base.__new__(base, value)
     return None
 
@@ -322,7 +322,7 @@ class State:
         if type_lookup(type(obj), "__hash__") is not object.__hash__ and not isinstance(
             obj, (type, types.FunctionType, types.BuiltinFunctionType, enum.Enum, *self.tensor_types)
         ):
-            if isinstance(obj, (tuple, frozenset)) and all(map(is_atom, obj)):
+            if issubclass(type(obj), (tuple, frozenset)) and all(map(is_atom, obj)):
                 return obj
             raise self.boundary("opaque-object", f"a {type(obj).__name__} as a dictionary key")
         self.pin(obj)
@@ -381,7 +381,7 @@ _GETATTRIBUTE: Final = {
 
 def _dict_keys(obj: dict[Any, Any]) -> Any:
     """The keys of a dictionary in iteration order, whatever the subclass overrides."""
-    if isinstance(obj, collections.OrderedDict):
+    if issubclass(type(obj), collections.OrderedDict):
         return collections.OrderedDict.__iter__(obj)
     return dict.__iter__(obj)
 

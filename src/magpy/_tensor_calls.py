@@ -78,20 +78,20 @@ class TensorCallRules(TensorRules):
 
     def function_apply(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`autograd.Function.apply`: its forward is inlined where no gradient is at stake."""
-        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
-            raise self.boundary("autograd-function", args[0].__qualname__ if isinstance(args[0], type) else "")
-        if isinstance(args[0], type):
+        if torch.is_grad_enabled() and any(issubclass(type(a), torch.Tensor) and a.requires_grad for a in args):
+            raise self.boundary("autograd-function", args[0].__qualname__ if issubclass(type(args[0]), type) else "")
+        if issubclass(type(args[0]), type):
             for name in ("forward", "setup_context", "generate_vmap_rule", "vmap"):
                 self.type_attribute(args[0], name)
-            self.callable_facts(args[0].forward)  # type: ignore[attr-defined]
-            self.callable_facts(args[0].setup_context)  # type: ignore[attr-defined]
+            self.callable_facts(args[0].forward)
+            self.callable_facts(args[0].setup_context)
 
         def made(outputs: tuple[Any, ...] | None) -> None:
             if outputs is None:
                 return
             out = outputs[-1]
-            for part in out if isinstance(out, tuple) else (out,):
-                if isinstance(part, torch.Tensor) and self.find(part) is None:
+            for part in out if issubclass(type(out), tuple) else (out,):
+                if issubclass(type(part), torch.Tensor) and self.find(part) is None:
                     raise self.boundary("autograd-function", "an output that its forward did not make")
 
         return made
@@ -100,13 +100,13 @@ class TensorCallRules(TensorRules):
         """`torch.autograd.Variable(tensor)`: another tensor on the same memory, without history."""
         data = args[0] if args else keywords.get("data")
         wants = args[1] if len(args) > 1 else keywords.get("requires_grad", False)
-        if not isinstance(data, torch.Tensor):
+        if not issubclass(type(data), torch.Tensor):
             raise self.boundary("unannotated-call", "torch.autograd.Variable of something else than a tensor")
         source = self.argument(data)
         where = self.user_where()
 
         def made(outputs: tuple[Any, ...] | None) -> None:
-            if not outputs or not isinstance(outputs[-1], torch.Tensor) or self.find(outputs[-1]) is not None:
+            if not outputs or not issubclass(type(outputs[-1]), torch.Tensor) or self.find(outputs[-1]) is not None:
                 return
             out = outputs[-1]
             node = self.operators.call(torch.Tensor.detach, (source,), {}, where)
@@ -118,12 +118,16 @@ class TensorCallRules(TensorRules):
 
     def legacy_tensor(self, args: tuple[Any, ...], keywords: dict[str, Any], cls: Any = torch.Tensor) -> Any:
         """`torch.Tensor(...)` and `torch.FloatTensor(...)`: from sizes, which leaves the values open, or from numbers."""
-        if keywords or any(isinstance(arg, torch.Tensor) for arg in args) or getattr(cls, "is_cuda", False) is True:
+        if (
+            keywords
+            or any(issubclass(type(arg), torch.Tensor) for arg in args)
+            or getattr(cls, "is_cuda", False) is True
+        ):
             raise self.boundary("unannotated-call", f"{describe(cls)} of a tensor")
         for arg in args:
             self.read(arg, Read.DEEP)
-        if args and all(isinstance(arg, (int, torch.Size)) for arg in args):
-            sizes = list(args[0]) if isinstance(args[0], torch.Size) else list(args)
+        if args and all(issubclass(type(arg), (int, torch.Size)) for arg in args):
+            sizes = list(args[0]) if issubclass(type(args[0]), torch.Size) else list(args)
             dtype = torch.get_default_dtype() if cls is torch.Tensor else cls.dtype
             where = self.user_where()
 
@@ -138,7 +142,7 @@ class TensorCallRules(TensorRules):
 
     def embedded(self, outputs: tuple[Any, ...] | None) -> None:
         """A tensor was made of plain values."""
-        if outputs and isinstance(outputs[-1], torch.Tensor) and self.find(outputs[-1]) is None:
+        if outputs and issubclass(type(outputs[-1]), torch.Tensor) and self.find(outputs[-1]) is None:
             self.embed(outputs[-1])
 
     def from_numpy(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -150,7 +154,7 @@ class TensorCallRules(TensorRules):
 
     def native(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """C code is called; a scripted function shows its operators."""
-        if isinstance(function, torch.jit.ScriptFunction):
+        if issubclass(type(function), torch.jit.ScriptFunction):
             return self.script_function(function, args, keywords)
         return super().native(function, args, keywords)
 

@@ -63,15 +63,38 @@ _COUNTED_BY_SHAPE: Final = frozenset(
     {"unbind", "split", "chunk", "tensor_split", "split_with_sizes", "hsplit", "vsplit", "dsplit", "unsafe_split",
      "unsafe_chunk", "unsafe_split_with_sizes", "size", "stride"}
 )  # fmt: skip
-_RANK: Final = frozenset(
-    {"dim", "ndimension", "is_floating_point", "is_complex", "is_signed", "get_device", "is_conj", "is_neg",
-     "element_size", "is_inference", "can_cast", "result_type", "promote_types",
-     *(f"Tensor.{name}" for name in (
-         "ndim", "dtype", "device", "layout", "requires_grad", "is_cuda", "is_cpu", "is_sparse", "is_quantized", "is_meta",
-         "is_mps", "is_xla", "is_xpu", "is_nested", "is_mkldnn", "itemsize", "is_leaf", "grad_fn", "grad", "_backward_hooks",
-     ))}
+_RANK: Final = frozenset({"dim", "ndimension", "Tensor.ndim"})
+"""Metadata that depend on the number of dimensions alone."""
+
+_TYPES: Final = frozenset(
+    {"is_floating_point", "is_complex", "is_signed", "get_device", "is_conj", "is_neg", "element_size", "is_inference",
+     "can_cast", "result_type", "promote_types"}
+    | {f"Tensor.{name}" for name in (
+        "dtype", "device", "layout", "requires_grad", "is_cuda", "is_cpu", "is_sparse", "is_quantized", "is_meta", "is_mps",
+        "is_xla", "is_xpu", "is_nested", "is_mkldnn", "itemsize", "is_leaf", "grad_fn", "grad", "_backward_hooks",
+    )}
 )  # fmt: skip
 """Metadata that do not depend on sizes."""
+
+_REDUCTIONS: Final = frozenset(
+    {
+        "sum",
+        "mean",
+        "prod",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "norm",
+        "linalg_vector_norm",
+        "any",
+        "all",
+        "std",
+        "var",
+        "median",
+    }
+)
+"""Operators that give one number when they are called on a tensor alone."""
 
 
 class TensorRules(SpecialRules):
@@ -88,6 +111,7 @@ class TensorRules(SpecialRules):
         self.operator_count = 0
         self.state_events = 0
         self.dynamic: set[Any] = set()
+        self.unranked: set[Any] = set()
         self.inplace = False
         self.mutates = False
         self.switches = False
@@ -171,7 +195,9 @@ class TensorRules(SpecialRules):
                 raise self.boundary("dynamic-shape", f"number of results of {describe(function)}")
         out = run(*args, **kwargs)
         node = self.operators.call(function, fx_args, fx_kwargs, where)
-        if dynamic and not (isinstance(out, torch.Tensor) and out.dim() == 0 and "squeeze" not in name_of(function)):
+        if dynamic and not (
+            issubclass(type(out), torch.Tensor) and out.dim() == 0 and "squeeze" not in name_of(function)
+        ):
             self.dynamic.add(node)
         self.operator_count += 1
         self.note_constant(node, op, kind, name_of(function), fx_args, fx_kwargs)
@@ -187,7 +213,7 @@ class TensorRules(SpecialRules):
     def offsets(self, args: tuple[Any, ...]) -> None:
         """An operator counts from the start of a storage: where its input lies in it is a fact."""
         for arg in args:
-            if isinstance(arg, torch.Tensor):
+            if issubclass(type(arg), torch.Tensor):
                 for tensor in (arg, arg._base):
                     node = None if tensor is None else self.find(tensor)
                     if tensor is not None and node is not None and node.external:
@@ -210,6 +236,23 @@ class TensorRules(SpecialRules):
         self.operators.constants.update((source, node))
         self.operator_count += 1
         self.result(out, node, torch.Tensor.clone)
+
+    def check_dynamic(self, function: Any, kwargs: dict[str, Any]) -> None:
+        """An operator gets a tensor whose shape depends on values: what would show in Python ends the region."""
+        name = name_of(function)
+        if name in _COUNTED_BY_SHAPE:
+            raise self.boundary("dynamic-shape", f"number of results of {describe(function)}")
+        if name == "squeeze_" or "out" in kwargs:
+            raise self.boundary("dynamic-shape", f"{describe(function)} changes the shape of a tensor")
+
+    def note_dynamic(self, node: Any, name: str, out: Any, whole: bool) -> None:
+        """Mark a result whose shape depends on values, unless it is one number; `squeeze` lets the rank depend on them."""
+        unranked = name == "squeeze" or any(each in self.unranked for each in node.all_input_nodes)
+        if isinstance(out, torch.Tensor) and out.dim() == 0 and (not unranked or (whole and name in _REDUCTIONS)):
+            return
+        self.dynamic.add(node)
+        if unranked:
+            self.unranked.add(node)
 
     def note_written(self, name: str, fx_args: tuple[Any, ...], node: Any) -> None:
         """An operator updates some of its inputs without moving their version counters: running statistics."""
@@ -243,9 +286,13 @@ class TensorRules(SpecialRules):
             return None
 
         def number(arg: Any) -> Any:
-            if isinstance(arg, torch.Tensor) and arg.numel() == 1 and self.operators.is_constant(self.argument(arg)):
+            if (
+                issubclass(type(arg), torch.Tensor)
+                and arg.numel() == 1
+                and self.operators.is_constant(self.argument(arg))
+            ):
                 return arg.item()
-            if isinstance(arg, slice):
+            if issubclass(type(arg), slice):
                 return slice(number(arg.start), number(arg.stop), number(arg.step))
             return type(arg)(map(number, arg)) if type(arg) in (list, tuple) else arg
 
@@ -256,7 +303,7 @@ class TensorRules(SpecialRules):
     def constant_value(self, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A value is read from a tensor that is a constant. If tensors come of it, they are a constant operator's."""
         out = run(*args, **kwargs)
-        if isinstance(out, torch.Tensor):
+        if issubclass(type(out), torch.Tensor):
             raise self.boundary("tensor-value", "by an operator that takes numbers")
         return out
 
@@ -292,17 +339,19 @@ class TensorRules(SpecialRules):
         """What is fixed by a tensor's metadata is a constant once the metadata is guarded."""
         for arg in (*args, *kwargs.values()):
             self.touch(arg)
-        if self.dynamic and name_of(function) not in _RANK and getter_name(function) not in _RANK:
-            tags = [node.tag for node in map(self.find, args) if node is not None]
-            if any(tag in self.dynamic for tag in tags):
+        if self.dynamic:
+            names = {name_of(function), getter_name(function)}
+            tags = {node.tag for node in map(self.find, args) if node is not None}
+            unknown = self.unranked if names & _RANK else self.dynamic
+            if tags & unknown and not names & _TYPES:
                 raise self.boundary(
                     "dynamic-shape", f"{getter_name(function)} of a tensor whose shape depends on values"
                 )
         out = run(*args, **kwargs)
-        if args and isinstance(args[0], torch.Tensor):
+        if args and issubclass(type(args[0]), torch.Tensor):
             self.uncovered_metadata(function, args, kwargs, out)
         if not self.is_constant(out):
-            if isinstance(out, torch.Tensor) and self.find(out) is not None:
+            if issubclass(type(out), torch.Tensor) and self.find(out) is not None:
                 return out
             raise self.boundary("tensor-attribute", describe(function))
         return out
@@ -330,7 +379,7 @@ class TensorRules(SpecialRules):
 
     def touch(self, arg: Any) -> None:
         """An argument's metadata was read."""
-        if isinstance(arg, torch.Tensor):
+        if issubclass(type(arg), torch.Tensor):
             node = self.find(arg)
             if node is None:
                 raise self.boundary("unknown-tensor", "as an argument")
@@ -368,7 +417,7 @@ class TensorRules(SpecialRules):
             return arg
         if kind is _torch.LEGACY_TENSOR:
             return f"{arg.__module__}.{arg.__name__}"
-        if isinstance(arg, torch.Tensor):
+        if issubclass(type(arg), torch.Tensor):
             node = self.find(arg)
             if node is None:
                 raise self.boundary("unknown-tensor", "as an argument of an operator")
@@ -381,34 +430,34 @@ class TensorRules(SpecialRules):
         if kind is slice:
             self.read(arg, Read.ITEMS)
             return slice(self.argument(arg.start), self.argument(arg.stop), self.argument(arg.step))
-        if isinstance(arg, (list, tuple)):
+        if issubclass(type(arg), (list, tuple)):
             node = self.find(arg)
             if node is not None and node.external:
                 self.read_items(node, arg)
             parts = [self.argument(part) for part in arg]
-            return parts if isinstance(arg, list) else tuple(parts)
-        if isinstance(arg, dict):
+            return parts if issubclass(type(arg), list) else tuple(parts)
+        if issubclass(type(arg), dict):
             node = self.find(arg)
             if node is not None and node.external:
                 self.read_items(node, arg)
             return {key: self.argument(value) for key, value in arg.items()}
         if kind in _torch.NUMPY_SCALARS:
             return arg.item()
-        if isinstance(arg, int):
+        if issubclass(type(arg), int):
             return int.__new__(int, arg)
-        if isinstance(arg, float):
+        if issubclass(type(arg), float):
             return float.__new__(float, arg)
-        if isinstance(arg, str):
+        if issubclass(type(arg), str):
             return str.__str__(arg)
         if is_atom(arg):
             return arg
-        if isinstance(arg, range):
+        if issubclass(type(arg), range):
             return list(arg)
         raise self.boundary("opaque-object", f"a {kind.__qualname__} as an argument of an operator")
 
     def result(self, out: Any, node: Any, function: Any) -> None:
         """Bind an operator's tensors to its node."""
-        if isinstance(out, torch.Tensor):
+        if issubclass(type(out), torch.Tensor):
             found = self.find(out)
             if found is None:
                 if type(out) not in self.tensor_classes:
@@ -416,12 +465,14 @@ class TensorRules(SpecialRules):
                 self.graph.add(out, weak=True).tag = node
             elif found.tag is None:
                 self.argument(out)
-        elif isinstance(out, (tuple, list)):
+        elif issubclass(type(out), (tuple, list)):
             for index, part in enumerate(out):
                 if part is not None:
                     element = self.operators.element(node, index)
                     if node in self.dynamic:
                         self.dynamic.add(element)
+                    if node in self.unranked:
+                        self.unranked.add(element)
                     self.result(part, element, function)
         elif not is_atom(out):
             raise self.boundary("unannotated-call", f"{describe(function)} gave a {type(out).__qualname__}")
@@ -441,13 +492,13 @@ class TensorRules(SpecialRules):
 
 def _nodes(value: Any) -> Iterator[Any]:
     """All fx nodes in an operator's arguments."""
-    if isinstance(value, (tuple, list)):
+    if issubclass(type(value), (tuple, list)):
         for part in value:
             yield from _nodes(part)
-    elif isinstance(value, dict):
+    elif issubclass(type(value), dict):
         for part in value.values():
             yield from _nodes(part)
-    elif isinstance(value, slice):
+    elif issubclass(type(value), slice):
         yield from _nodes((value.start, value.stop, value.step))
     elif isinstance(value, torch.fx.Node):
         yield value

@@ -71,7 +71,7 @@ class UseRules(CallRules):
                 if not self._is_got_in_c(called, element):
                     raise self.boundary("unannotated-call", f"{describe(called)} on a {type(element).__qualname__}")
                 self.use_object(called(element), names)
-        elif not isinstance(called, type):
+        elif not issubclass(type(called), type):
             base, bound = unbind(called)
             annotation = self.registry.find(base)[0]
             if annotation is not None and annotation.output.relation in (Relation.CONSTANT, Relation.NEW):
@@ -124,7 +124,7 @@ class UseRules(CallRules):
         if info.base is not None or self.peek(obj) is not None:
             for element in self.members(obj):
                 self.use_object(element, names)
-        elif isinstance(obj, BaseException):
+        elif issubclass(type(obj), BaseException):
             for element in _ARGS.__get__(obj):
                 self.use_object(element, names)
         elif (
