@@ -191,14 +191,11 @@ class TensorRules(SpecialRules):
         where = self.user_where()
         if self.dynamic and any(each in self.dynamic for each in _nodes((fx_args, fx_kwargs))):
             dynamic = True
-            if name_of(function) in _COUNTED_BY_SHAPE:
-                raise self.boundary("dynamic-shape", f"number of results of {describe(function)}")
+            self.check_dynamic(function, kwargs)
         out = run(*args, **kwargs)
         node = self.operators.call(function, fx_args, fx_kwargs, where)
-        if dynamic and not (
-            issubclass(type(out), torch.Tensor) and out.dim() == 0 and "squeeze" not in name_of(function)
-        ):
-            self.dynamic.add(node)
+        if dynamic:
+            self.note_dynamic(node, name_of(function), out, len(args) == 1 and not kwargs)
         self.operator_count += 1
         self.note_constant(node, op, kind, name_of(function), fx_args, fx_kwargs)
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
