@@ -63,12 +63,13 @@ class ReadingRules(AttributeRules):
         if base is dict:
             self.read_item(node, obj, key)
         elif base is not None:
-            if node.mutated or type(key) is not int or len(obj) < 16:
+            length = base.__len__(obj)  # type: ignore[attr-defined]
+            if node.mutated or type(key) is not int or length < 16:
                 self.read_items(node, obj)
             else:
                 self.read_length(node, obj)
-                if -len(obj) <= key < len(obj):
-                    key %= len(obj)
+                if -length <= key < length:
+                    key %= length
                     self.follow(node, Key(EdgeKind.ITEM, key), base.__getitem__(obj, key))  # type: ignore[index]
         elif not is_atom(obj):
             self.read(obj, Read.DEEP)

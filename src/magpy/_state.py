@@ -319,8 +319,8 @@ class State:
 
     def pin_key(self, obj: Any) -> Any:
         """Hold an object that is used as a dictionary key; only an identity hash can be guarded."""
-        if type_lookup(type(obj), "__hash__") is not object.__hash__ and not isinstance(
-            obj, (type, types.FunctionType, types.BuiltinFunctionType, enum.Enum, *self.tensor_types)
+        if type_lookup(type(obj), "__hash__") is not object.__hash__ and not issubclass(
+            type(obj), (type, types.FunctionType, types.BuiltinFunctionType, enum.Enum, *self.tensor_types)
         ):
             if issubclass(type(obj), (tuple, frozenset)) and all(map(is_atom, obj)):
                 return obj

@@ -431,19 +431,20 @@ class TensorRules(SpecialRules):
             node = self.find(arg)
             if node is not None and node.external:
                 self.read_items(node, arg)
-            parts = [self.argument(part) for part in arg]
-            return parts if issubclass(type(arg), list) else tuple(parts)
+            of_list = issubclass(type(arg), list)
+            parts = [self.argument(part) for part in (list.__iter__(arg) if of_list else tuple.__iter__(arg))]
+            return parts if of_list else tuple(parts)
         if issubclass(type(arg), dict):
             node = self.find(arg)
             if node is not None and node.external:
                 self.read_items(node, arg)
-            return {key: self.argument(value) for key, value in arg.items()}
+            return {key: self.argument(value) for key, value in dict.items(arg)}
         if kind in _torch.NUMPY_SCALARS:
             return arg.item()
         if issubclass(type(arg), int):
-            return int.__new__(int, arg)
+            return int.__pos__(arg)
         if issubclass(type(arg), float):
-            return float.__new__(float, arg)
+            return float.__pos__(arg)
         if issubclass(type(arg), str):
             return str.__str__(arg)
         if is_atom(arg):

@@ -3,6 +3,7 @@
 import functools
 import types
 
+import torch
 from soundness import keep
 
 from cases.world import X
@@ -120,4 +121,50 @@ def built_looks_at_no_class(c):
     f = c(g)
     for _ in range(3):
         f(X(), Proxy())
+        yield list(log)
+
+
+@keep
+def built_set_of_what_hashes_itself(c):
+    log = []
+
+    class Key:
+        def __hash__(self):
+            log.append("hash")
+            return 1
+
+    held = Key()
+    f = c(lambda x: ({held}, x + 1))
+    for _ in range(3):
+        f(X())
+        yield list(log)
+
+
+@keep
+def built_reads_no_list_by_its_methods(c):
+    log = []
+
+    class Items(list):
+        def __getattribute__(self, name):
+            log.append(name)
+            return list.__getattribute__(self, name)
+
+        def __len__(self):
+            log.append("len")
+            return list.__len__(self)
+
+        def __iter__(self):
+            log.append("iter")
+            return list.__iter__(self)
+
+    items = Items([1, 2])
+    table = {items.append: 1}
+
+    def g(x):
+        items.append(3)
+        return items[0], items.pop(), torch.stack(Items([x, x])), table.get(5)
+
+    f = c(g)
+    for _ in range(3):
+        f(X())
         yield list(log)

@@ -461,3 +461,17 @@ def test_every_builder_is_tried():
     tried |= {type(each) for each in ({}.keys(), {}.values(), {}.items())}
     assert types_ <= tried
     assert builder(Plain()) is instances.build_instance and builder(1) is None
+
+
+class Hashed:
+    def __hash__(self):
+        return 1
+
+
+@pytest.mark.parametrize(
+    "make", [lambda key: {key}, lambda key: {key: 1}, lambda key: frozenset([(key,)]), lambda key: subclass(set, [key])]
+)
+def test_keys_whose_hash_would_run(rebuild, make):
+    with pytest.raises(Unbuildable, match="its __hash__ would run"):
+        rebuild(make(Hashed()))
+    assert rebuild(make(Frozen(1, 2))) == make(Frozen(1, 2)), "a generated one may run"

@@ -89,9 +89,9 @@ def _unbound_builtin(builtin: Any) -> Any:
     """The descriptor that made a bound builtin, or None for a plain function (a module's, or a ``__new__``)."""
     holder = builtin.__self__
     name = builtin.__name__
-    if holder is None or isinstance(holder, types.ModuleType):
+    if holder is None or issubclass(type(holder), types.ModuleType):
         return None
-    if isinstance(holder, type):
+    if issubclass(type(holder), type):
         for base in holder.__mro__:
             found = type_dict(base).get(name)
             if type(found) is types.ClassMethodDescriptorType and found.__get__(None, holder) == builtin:

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import collections
+import enum
+import types
 from typing import Any
 
-from magpy_codegen._mock import Builder, MockWriter
+import torch
+
+from magpy_codegen._mock import Builder, MockWriter, Unbuildable
+
+
+def hashed(keys: Any) -> Any:
+    """The keys or members of what is built, none of which has a hash that is code of the program's."""
+    for key in keys:
+        for part in (key, *tuple.__iter__(key)) if type(key) is tuple else (key,):
+            kind = type(part)
+            found = next((vars(cls)["__hash__"] for cls in kind.__mro__ if "__hash__" in vars(cls)), None)
+            if type(found) is types.FunctionType and not (
+                issubclass(kind, (enum.Enum, torch.Tensor)) or found.__code__.co_filename == "<string>"
+            ):
+                raise Unbuildable(part, "it is a key or a member, and its __hash__ would run")
+    return keys
 
 
 def _inline(writer: MockWriter, items: Any) -> str:
@@ -43,7 +60,7 @@ def build_dict(writer: MockWriter, obj: dict[Any, Any]) -> str:
 def fill_dict(writer: MockWriter, name: str, obj: dict[Any, Any], setter: str) -> None:
     """Add the items of `obj` to the dictionary `name`, with `setter` or by subscript."""
     base = collections.OrderedDict if issubclass(type(obj), collections.OrderedDict) else dict
-    for key in list(base.__iter__(obj)):
+    for key in hashed(list(base.__iter__(obj))):
         shown, value = writer.value(key), writer.value(dict.__getitem__(obj, key))
         writer.add(f"{setter}({name}, {shown}, {value})" if setter else f"{name}[{shown}] = {value}")
 
@@ -52,7 +69,7 @@ def build_set(writer: MockWriter, obj: set[Any]) -> str:
     """A set."""
     name = writer.fresh(obj)
     writer.add(f"{name} = set()")
-    items = _inline(writer, obj)
+    items = _inline(writer, hashed(obj))
     if items:
         writer.add(f"{name}.update(({items},))")
     return name
@@ -60,7 +77,7 @@ def build_set(writer: MockWriter, obj: set[Any]) -> str:
 
 def build_frozenset(writer: MockWriter, obj: frozenset[Any]) -> str:
     """A frozen set."""
-    items = _inline(writer, obj)
+    items = _inline(writer, hashed(obj))
     if (found := writer.known(obj)) is not None:
         return found
     name = writer.fresh(obj)

@@ -8,7 +8,7 @@ from typing import Any
 
 from magpy_codegen._mock import Builder, MockWriter, Unbuildable
 
-from .containers import fill_dict
+from .containers import fill_dict, hashed
 
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, collections.deque)
 _SCALARS: dict[type, Any] = {
@@ -90,7 +90,8 @@ def build_instance(writer: MockWriter, obj: Any) -> str:
     shown = constant(cls, cls.__name__)
     new = constant(base.__new__, f"new_{base.__name__}")
     if base in (tuple, frozenset):
-        items = ", ".join([writer.value(item) for item in base.__iter__(obj)])
+        parts = base.__iter__(obj)
+        items = ", ".join([writer.value(item) for item in (parts if base is tuple else hashed(list(parts)))])
         if (found := writer.known(obj)) is not None:
             return found
         name = writer.fresh(obj)
@@ -125,7 +126,8 @@ def _fill(writer: MockWriter, name: str, obj: Any, base: type) -> None:
         owner = collections.OrderedDict if base is collections.OrderedDict else dict
         fill_dict(writer, name, obj, constant(owner.__setitem__, f"{owner.__name__}_setitem"))
     elif base in (list, set, collections.deque):
-        items = ", ".join([writer.value(item) for item in base.__iter__(obj)])
+        parts = list(base.__iter__(obj))
+        items = ", ".join([writer.value(item) for item in (hashed(parts) if base is set else parts)])
         extend = {list: "extend", set: "update", collections.deque: "extend"}[base]
         if base is collections.deque:
             writer.add(f"{constant(collections.deque.__init__, 'deque_init')}({name}, (), {_MAXLEN(obj)!r})")
