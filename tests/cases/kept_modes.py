@@ -11,6 +11,8 @@ import torch
 
 from cases.world import CV, TL, getter, p0
 
+RECURSION_LIMIT = sys.getrecursionlimit()  # plugins of pytest raise it
+
 getter(
     "matmul",
     torch.get_float32_matmul_precision,
@@ -55,8 +57,8 @@ getter(
 getter(
     "reclimit",
     lambda: sys.getrecursionlimit(),
-    lambda: sys.setrecursionlimit(2000),
-    lambda: sys.setrecursionlimit(1000),
+    lambda: sys.setrecursionlimit(RECURSION_LIMIT + 1000),
+    lambda: sys.setrecursionlimit(RECURSION_LIMIT),
 )
 getter(
     "loglevel",
