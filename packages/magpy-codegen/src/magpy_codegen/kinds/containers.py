@@ -65,9 +65,15 @@ def fill_dict(writer: MockWriter, name: str, obj: dict[Any, Any], setter: str) -
         writer.add(f"{setter}({name}, {shown}, {value})" if setter else f"{name}[{shown}] = {value}")
 
 
+_PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None)})
+
+
 def build_set(writer: MockWriter, obj: set[Any]) -> str:
-    """A set."""
+    """A set. Of plain values a copy, which keeps the table and so the order; of others one that is filled anew."""
     name = writer.fresh(obj)
+    if all(type(item) in _PLAIN for item in set.__iter__(obj)):
+        writer.add(f"{name} = {writer.namespace.constant(set.copy(obj), 'members')}.copy()")
+        return name
     writer.add(f"{name} = set()")
     items = _inline(writer, hashed(obj))
     if items:
