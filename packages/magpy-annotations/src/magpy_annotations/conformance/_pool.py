@@ -76,10 +76,10 @@ SELVES: dict[str, tuple[tuple[str, Maker], ...]] = {
     "builtins.list": (
         ("[[1], [2], [3]]", lambda: [[1], [2], [3]]),
         ("[3, 1, 2]", lambda: [3, 1, 2]),
-        ("[]", lambda: []),
+        ("[]", list),
     ),
     "builtins.tuple": (("([1], [2])", lambda: ([1], [2])), ("(1, 'ab')", lambda: (1, "ab"))),
-    "builtins.dict": (("{'a': [1], 1: [2]}", lambda: {"a": [1], 1: [2]}), ("{}", lambda: {})),
+    "builtins.dict": (("{'a': [1], 1: [2]}", lambda: {"a": [1], 1: [2]}), ("{}", dict)),
     "builtins.set": (("{1, 2}", lambda: {1, 2}),),
     "builtins.frozenset": (("frozenset({1, 2})", lambda: frozenset({1, 2})),),
     "builtins.str": (("'ab'", lambda: "ab"), ("'%s'", lambda: "%s")),
