@@ -8,8 +8,12 @@ from __future__ import annotations
 import _abc  # type: ignore[import-not-found]
 import _warnings
 import abc
+import contextlib
+import dataclasses
 import functools
 import gc
+import inspect
+import reprlib
 import sys
 import threading
 import types
@@ -23,7 +27,16 @@ from ._attributes import Pending
 from ._operations import OperationRules
 from ._state import is_library
 
-_BOOKKEEPERS: Final = ("contextlib.py", "reprlib.py", "dataclasses.py", "inspect.py", "warnings.py")
+_BOOKKEEPERS: Final = frozenset(
+    function.__code__.co_filename
+    for function in (
+        contextlib.contextmanager,
+        reprlib.recursive_repr,
+        dataclasses.is_dataclass,
+        inspect.unwrap,
+        warnings.simplefilter,
+    )
+)
 """Modules that ask for the thread's state and let nobody see it."""
 
 _LRU_CACHE: Final = type(functools.lru_cache(len))
@@ -121,7 +134,7 @@ class SpecialRules(OperationRules):
 
     def thread_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`sys.exc_info()` and the like: state of the thread that some libraries ask for their own bookkeeping."""
-        if not self.recorder.code().co_filename.endswith(_BOOKKEEPERS):
+        if self.recorder.code().co_filename not in _BOOKKEEPERS:
             raise self.boundary("impure-call", "state of the interpreter's thread")
 
     def impure(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:

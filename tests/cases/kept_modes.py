@@ -9,9 +9,7 @@ import warnings
 import numpy as np
 import torch
 
-from cases.world import CV, TL, getter, p0
-
-RECURSION_LIMIT = sys.getrecursionlimit()  # plugins of pytest raise it
+from cases.world import CV, TL, X, add, getter, p0
 
 getter(
     "matmul",
@@ -54,12 +52,20 @@ getter(
     lambda: torch.set_printoptions(precision=2),
     lambda: torch.set_printoptions(precision=4),
 )
-getter(
-    "reclimit",
-    lambda: sys.getrecursionlimit(),
-    lambda: sys.setrecursionlimit(RECURSION_LIMIT + 1000),
-    lambda: sys.setrecursionlimit(RECURSION_LIMIT),
-)
+
+
+def recursion_limit(c):
+    before = sys.getrecursionlimit()  # other tests and libraries raise it
+    f = c(lambda x: (x * 2, sys.getrecursionlimit()))
+    try:
+        for limit in (1000, 1000, 2000, 1000):
+            sys.setrecursionlimit(limit)
+            yield f(X())
+    finally:
+        sys.setrecursionlimit(before)
+
+
+add("mode_reclimit", recursion_limit, None)
 getter(
     "loglevel",
     lambda: logging.getLogger("q").isEnabledFor(10),
