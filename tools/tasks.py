@@ -26,6 +26,8 @@ OTHER_PYTHONS = ("3.12", "3.13")
 TORCH_FREE = ("magpy-refgraph", "magpy-annotations", "magpy-runtime")
 # ... and these of the tests that cross packages.
 TORCH_FREE_TESTS = (ROOT / "tests" / "test_rules.py",)
+# The example of somebody else's package, which tests/test_demo_package.py builds and installs.
+DEMO_SOURCE = ROOT / "examples" / "magpy-annotations-demo" / "src" / "magpy_annotations_demo"
 TEST_TIMEOUT_S = 600
 
 
@@ -76,7 +78,7 @@ def lint(rest: list[str]) -> int:
     environment = _installed("models", "lint", "test")
     failed = _ruff(environment, "check", "--quiet") != 0
     failed |= _ruff(environment, "format", "--check", "--quiet") != 0
-    for source in [*(package.source for package in layout.installable()), ROOT / "tools"]:
+    for source in [*(package.source for package in layout.installable()), DEMO_SOURCE, ROOT / "tools"]:
         failed |= run([environment.python, "-m", "mypy", "--strict", source], check=False) != 0
     return int(failed)
 

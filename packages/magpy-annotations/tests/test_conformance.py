@@ -43,6 +43,8 @@ def test_a_true_annotation_passes(text: str) -> None:
         ("builtins.len(obj: type) -> constant", "value_read"),
         ("builtins.sorted(iterable: length iterated) -> new", "value_read"),
         ("builtins.list.copy(self: length) -> new", "value_read"),
+        ("builtins.bytes.hex(self: length) -> constant", "value_read"),
+        ("builtins.str.upper(self: length) -> constant", "value_read"),
         ("builtins.list.index(self: length, value) -> constant", "value_read"),
         ("builtins.list.count(self: items, value: type) -> constant", "value_read"),
         ("builtins.set.__contains__(self: none, key: hashed) -> constant", "value_read"),

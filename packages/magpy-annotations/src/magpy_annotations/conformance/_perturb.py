@@ -69,6 +69,10 @@ def _same_length(value: Any) -> tuple[bool, Any]:
         return len(value) > 0, tp({Other() for _ in value})
     if tp in (dict, OrderedDict):
         return len(value) > 0, tp((Other(), Other()) for _ in value)
+    if tp is str:
+        return len(value) > 0, "".join(chr(ord(each) ^ 1) for each in value)
+    if tp in (bytes, bytearray):
+        return len(value) > 0, tp(each ^ 1 for each in value)
     return False, value
 
 
