@@ -18,6 +18,7 @@ from ._model import (
 )
 from ._parse import parse_text
 from ._search import Fact, guard_facts, mock_nodes
+from ._svg import to_svg
 from ._text import to_text
 from ._verify import verify
 
@@ -42,6 +43,7 @@ __all__ = [
     "same_target",
     "same_value",
     "to_dot",
+    "to_svg",
     "to_text",
     "verify",
 ]
