@@ -21,8 +21,9 @@ from magpy_runtime.capture import instance_dict
 
 from . import _torch
 from ._monitor import Monitor, Run, internal_error
+from ._observe import tell
 from ._reasons import Boundary
-from ._recording import Entry, make_record
+from ._recording import Entry, make_draft
 from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, strip, warn
 
 _ATTEMPTS: Final = 3
@@ -149,6 +150,7 @@ class Compiled:
         self.lock = threading.Lock()
         self.warned = False
         self.latest: NotCompiled | None = None
+        tell("made", self)
 
     def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve one call: from a record, by a monitored run, or natively.
@@ -267,6 +269,7 @@ class Compiled:
 
     def _record(self, monitor: Monitor, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         cache, statistics = self.cache, self.statistics
+        tell("watching", self)
         run = monitor.run(self.target, args, kwargs)
         if run.observed:
             statistics.monitored += 1
@@ -284,6 +287,7 @@ class Compiled:
                     cache.add(record)
                     self.failures = self.exceptions = 0
         finally:
+            tell("recorded", self, monitor, run, record, failure)
             _release(monitor, record)
         if failure is not None:
             self._failed(failure, run.error)
@@ -313,7 +317,8 @@ class Compiled:
     ) -> tuple[Record | None, Boundary | None]:
         started = time.perf_counter()
         try:
-            record = make_record(monitor, entry, args, kwargs, run.result, self.config.backend, self.cache.unstable)
+            draft = make_draft(monitor, entry, len(args), tuple(kwargs), run.result, self.cache.unstable)
+            record = draft.finish(self.config.backend)
         except Boundary as boundary:
             return None, settle(boundary)
         except Exception as error:
@@ -377,6 +382,7 @@ class Compiled:
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
+            tell("gone", self)
             for record in self.cache.records:
                 _forget(record)
 

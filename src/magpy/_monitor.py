@@ -19,6 +19,7 @@ from magpy_runtime.capture import Plan, Recorder
 from . import _torch
 from ._frames import FrameRules
 from ._mode import WatchedTensorRules
+from ._observe import tell
 from ._opcodes import Planner
 from ._reasons import Boundary
 from ._state import is_own, line_of
@@ -150,6 +151,7 @@ class Monitor(FrameRules, WatchedTensorRules):
         if is_own(code.co_filename):
             return None
         plan = self.planner.plan(code)
+        tell("planned", code, plan)
         if code is _torch.IS_COMPILING_CODE:
             self._pretend_compiling(code, plan)
         return plan

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
-from magpy_codegen import GuardWriter, MockWriter, Namespace, Unbuildable, builder, make_function, render
+from magpy_codegen import GuardWriter, Leave, MockWriter, Namespace, Unbuildable, builder, make_function, render
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime import ModeCheck, Record, TensorCheck, fact_table, guard_helpers, memory_places, metadata
 
+from . import _torch
 from ._monitor import Monitor, internal_error, locate
+from ._observe import tell
 from ._reasons import Boundary
 from ._state import ByIdentity, is_atom
 from ._strict import check_graph, checked
@@ -25,41 +27,89 @@ _TENSOR = Key(EdgeKind.TENSOR)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What must be known before the run: the modes, since the run may change them."""
+    """What must be known before a segment: the modes, since the segment may change them.
+
+    Attributes:
+        modes: the check that they are the same.
+        state: the same, to be put back.
+    """
 
     modes: ModeCheck
+    state: tuple[Any, ...]
 
     @classmethod
     def now(cls) -> Entry:
         """The state on entry."""
-        return cls(ModeCheck())
+        return cls(ModeCheck(), _torch.modes())
 
 
-def make_record(
+@dataclass(slots=True)
+class Draft:
+    """A record whose graph is not compiled yet.
+
+    Attributes:
+        record: the record; its guard can be asked.
+        inputs: example inputs of its graph.
+        entry: the modes under which the graph runs.
+    """
+
+    record: Record
+    inputs: list[Any]
+    entry: Entry
+
+    def finish(self, backend: Any) -> Record:
+        """Compile the graph.
+
+        Args:
+            backend: `(GraphModule, example_inputs) -> callable`.
+
+        Raises:
+            Boundary: the backend cannot compile it.
+        """
+        record = self.record
+        if record.graph is None:
+            return record
+        started = time.perf_counter()
+        modes = None if self.entry.modes() else _torch.modes()
+        try:
+            if modes is not None:
+                _torch.restore_modes(self.entry.state)
+            record.run = backend(record.graph, self.inputs)
+        except Exception as error:
+            raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
+        finally:
+            self.inputs = []
+            if modes is not None:
+                _torch.restore_modes(modes)
+        record.timings["backend"] = time.perf_counter() - started
+        return record
+
+
+def make_draft(
     monitor: Monitor,
     entry: Entry,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    positional: int,
+    keywords: tuple[str, ...],
     result: Any,
-    backend: Any,
     unstable: set[Any],
-) -> Record:
+    leave: Leave | None = None,
+) -> Draft:
     """Generate a record from what a monitor saw.
 
     Args:
-        monitor: after its run.
-        entry: the state before the run.
-        args: positional arguments of the call.
-        kwargs: keyword arguments of the call.
+        monitor: after its run, or at a boundary.
+        entry: the state before the segment.
+        positional: number of positional arguments of the call, or of the slots.
+        keywords: names of keyword arguments of the call.
         result: what the call returned.
-        backend: `(GraphModule, example_inputs) -> callable`.
         unstable: paths of objects whose identity changed from call to call.
+        leave: the boundary at which the segment ends, None where it ends with the call.
 
     Raises:
         Boundary: there can be no record.
     """
     check_graph(monitor.graph)
-    if not entry.modes():
+    if leave is None and not entry.modes():
         raise Boundary("impure-call", "modes of torch are not as they were before the call")
     for array, copy in monitor.shared_arrays:
         if not (array == copy).all():
@@ -72,7 +122,7 @@ def make_record(
     helpers = guard_helpers()
     guard = GuardWriter(monitor.graph, namespace, policy.pinned, policy.path, helpers, locate)
     mutated = {effect.node.index for effect in monitor.graph.effects}
-    guard_source = guard.write(len(args), tuple(kwargs), mutated)
+    guard_source = guard.write(positional, keywords, mutated)
     if monitor.inplace:
         guard_source = _check_storages(guard, monitor, guard_source)
     held = guard.held
@@ -94,7 +144,7 @@ def make_record(
         locate=locate,
     )
     try:
-        mock_source = mock.write(result, monitor.operators.inputs)
+        mock_source = mock.write(result, monitor.operators.inputs, leave)
     except Unbuildable as problem:
         raise Boundary("unbuildable", str(problem)) from problem
     operators = monitor.operators
@@ -108,19 +158,10 @@ def make_record(
         graph = operators.finish(mock.outputs, locate)
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
     mock_function = make_function(mock_source, "mock", namespace.values, "mock")
-    codegen = time.perf_counter() - started
-    started = time.perf_counter()
-    run = None
-    if graph is not None:
-        inputs = [node.obj() for node in operators.inputs]
-        try:
-            run = backend(graph, inputs)
-        except Exception as error:
-            raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
-    return Record(
+    record = Record(
         guard=guard_function,
         mock=mock_function,
-        run=run,
+        run=None,
         guard_source=guard_source,
         held_source=held_source,
         mock_source=mock_source,
@@ -138,9 +179,10 @@ def make_record(
         updated=updated,
         may_raise=may_raise,
         switches=monitor.switches,
-        timings={"codegen": codegen, "backend": time.perf_counter() - started},
+        timings={"codegen": time.perf_counter() - started},
         namespace=namespace.values,
     )
+    return Draft(record, [node.obj() for node in operators.inputs] if graph is not None else [], entry)
 
 
 class Policy:
@@ -214,4 +256,4 @@ def _check_storages(guard: GuardWriter, monitor: Monitor, source: str) -> str:
     return f"{head}{line}    return ({tail}"
 
 
-__all__ = ["Entry", "internal_error", "make_record", "metadata"]
+__all__ = ["Draft", "Entry", "internal_error", "make_draft", "metadata"]
