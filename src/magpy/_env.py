@@ -18,5 +18,11 @@ HAS_PRECALL: Final = "PRECALL" in dis.opmap
 HAS_TO_BOOL: Final = "TO_BOOL" in dis.opmap
 """Truth is asked by an instruction of its own, and jumps and `not` take exact bools (CPython gh-106008)."""
 
+HAS_METHOD_LOADS: Final = PYTHON >= (3, 12)
+"""LOAD_ATTR also loads methods, as its argument says (CPython gh-93429); before, LOAD_METHOD does."""
+
+AFTER_LOOP: Final = 0 if PYTHON < (3, 12) else 1 if PYTHON < (3, 13) else 2
+"""How many instructions behind its target FOR_ITER goes on when the iterator is exhausted (END_FOR, POP_TOP)."""
+
 STRICT: Final = os.environ.get("MAGPY_STRICT") == "1"
 """Check MagPy itself at each call, as its tests do; see `_strict`."""

@@ -2,7 +2,7 @@
 
 from ._facts import FactKind, HeldFact, render
 from ._guard import Check, GuardWriter
-from ._mock import Builder, MockWriter, Unbuildable
+from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
 from ._source import Namespace, forget_source, make_function
 from .kinds import builder
@@ -15,6 +15,7 @@ __all__ = [
     "FactKind",
     "GuardWriter",
     "HeldFact",
+    "Leave",
     "MockWriter",
     "Namespace",
     "OperatorGraph",

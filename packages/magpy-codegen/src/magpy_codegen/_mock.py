@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from magpy_refgraph import Effect, Node, RefGraph
@@ -22,6 +23,25 @@ class Unbuildable(Exception):
     def __init__(self, obj: Any, why: str = "") -> None:
         super().__init__(f"a {type(obj).__qualname__}{': ' + why if why else ''}")
         self.obj_type = type(obj)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """How a segment ends at a boundary: the operation that is due, and the state of the frames.
+
+    Attributes:
+        function: the boundary operation.
+        args: its arguments.
+        keywords: its keyword arguments.
+        slots: the objects that the frames hold.
+        last: calls with constant arguments that come right before the operation, `(function, *args)`.
+    """
+
+    function: Any
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+    slots: tuple[Any, ...]
+    last: tuple[tuple[Any, ...], ...] = ()
 
 
 Builder = Callable[["MockWriter", Any], str]
@@ -60,19 +80,21 @@ class MockWriter:
         self._keep: list[Any] = []
         self._count = 0
 
-    def write(self, result: Any, inputs: list[Node]) -> str:
+    def write(self, result: Any, inputs: list[Node], leave: Leave | None = None) -> str:
         """Write the whole mock.
 
         Args:
             result: what the call returned.
             inputs: nodes of the graph's inputs, in order.
+            leave: what the segment ends with, if that is no result.
 
         Returns:
             Source of `mock(bound, run)`; `bound` is what the guard gave, `run` the compiled graph, None without operators.
+            It gives the result, or the four parts of `leave`.
         """
         for effect in self.graph.effects:
             self._effect(effect)
-        value = self.value(result)
+        value = self.value(result) if leave is None else self._leave(leave)
         out = Source("def mock(bound, run):")
         if self.guard.bound:
             out.add(f"({''.join(self.guard.names[node.index] + ', ' for node in self.guard.bound)}) = bound")
@@ -87,6 +109,20 @@ class MockWriter:
             out.add(line, comment)
         out.add(f"return {value}")
         return out.text()
+
+    def _leave(self, leave: Leave) -> str:
+        function, args = self.value(leave.function), self._tuple(leave.args)
+        keywords = ", ".join([f"{name!r}: {self.value(value)}" for name, value in leave.keywords.items()])
+        slots = self._tuple(leave.slots)
+        for function_, *arguments in leave.last:
+            constants = [self.namespace.constant(each, "state") for each in arguments]
+            self.add(f"{self.namespace.constant(function_, function_.__name__)}({', '.join(constants)})")
+        return f"{function}, {args}, {{{keywords}}}, {slots}"
+
+    def _tuple(self, values: tuple[Any, ...]) -> str:
+        absent = self.namespace.values["ABSENT"]
+        parts = ["ABSENT" if value is absent else self.value(value) for value in values]
+        return f"({''.join(part + ', ' for part in parts)})"
 
     def add(self, line: str, comment: str = "") -> None:
         """Append a line of the body."""

@@ -31,6 +31,7 @@ class Record:
         may_raise: whether an operator of the graph raises for some values of its inputs.
         switches: whether the graph changes modes of torch on its way.
         random: whether the graph draws random numbers.
+        boundary: the boundary at which it ends, None where it ends with the call.
         hits: calls that it served.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
     """
@@ -52,6 +53,7 @@ class Record:
     updated: tuple[int, ...] = ()
     may_raise: bool = False
     switches: bool = False
+    boundary: Any = None
     hits: int = 0
     timings: dict[str, float] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
