@@ -74,6 +74,7 @@ class Draft:
         try:
             if modes is not None:
                 _torch.restore_modes(self.entry.state)
+            tell("backend", record.operators)
             record.run = backend(record.graph, self.inputs)
         except Exception as error:
             raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
