@@ -5,6 +5,7 @@ from ._guard import Check, GuardWriter
 from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
 from ._source import Namespace, forget_source, make_function
+from ._steps import Step, StepKind
 from .kinds import builder
 
 __version__ = "0.1.0"
@@ -19,6 +20,8 @@ __all__ = [
     "MockWriter",
     "Namespace",
     "OperatorGraph",
+    "Step",
+    "StepKind",
     "Unbuildable",
     "builder",
     "forget_source",

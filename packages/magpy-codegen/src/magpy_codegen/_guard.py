@@ -21,12 +21,16 @@ from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Ta
 
 from ._facts import FactKind, HeldFact
 from ._source import Namespace, Source, literal
+from ._steps import ARGUMENT, CALL, KEYWORD, Operand, Step, StepKind
 
 _READ_ONLY: Final = frozenset(
     {"__globals__", "__closure__", "__func__", "__self__", "fget", "fset", "fdel", "start",
      "stop", "step"}
 )  # fmt: skip
 """C members that cannot be set, so that the holder's identity implies theirs."""
+
+_UNKNOWN: Final[Operand] = (-2, None)
+"""An object that has no register."""
 
 _IMMUTABLE: Final = (tuple, frozenset)
 _NEVER_CHANGED: Final = frozenset(
@@ -77,6 +81,31 @@ class _Member:
         return self.get(obj, self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Something about an iterator."""
+
+    ask: Callable[..., Any]
+    arg: Any
+
+    def __call__(self, iterator: Any) -> Any:
+        return self.ask(iterator, self.arg)
+
+
+_ITERATOR: Final = {EdgeKind.AHEAD: "iterator_ahead", EdgeKind.PART: "iterator_part"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Keys of a dictionary or members of a set, in order."""
+
+    match: Callable[..., bool]
+    keys: tuple[Any, ...]
+
+    def __call__(self, container: Any) -> bool:
+        return self.match(container, self.keys)
+
+
 def _deque_truth(container: Any) -> bool:
     return collections.deque.__len__(container) > 0
 
@@ -105,6 +134,7 @@ class GuardWriter:
         checks: what each other failure number means.
         bound: path variables that the guard hands on, in order.
         tensors: nodes whose metadata are checked together.
+        steps: the guard once more, for the native check; None where a line has no native counterpart.
     """
 
     def __init__(
@@ -131,6 +161,9 @@ class GuardWriter:
         self._locate = locate
         self._mutable: list[Node] = []
         self._same: list[Fact] = []
+        self.steps: list[Step] | None = []
+        self._registers: dict[int, int] = {}
+        self._keywords: dict[str, int] = {}
         self.source = Source("def guard(args, kwargs):")
 
     def pinned(self, node: Node) -> bool:
@@ -167,12 +200,16 @@ class GuardWriter:
             Source of `guard(args, kwargs)`, which gives the bound objects as a tuple, or the number of the check that failed.
         """
         out = self.source
-        self._check(None, f"len(args) != {positional}", f"{positional} positional arguments")
+        step = Step(StepKind.POSITIONAL, expected=positional)
+        self._check(None, f"len(args) != {positional}", f"{positional} positional arguments", step=step)
+        self._keywords.update((name, number) for number, name in enumerate(keywords))
+        step = Step(StepKind.KEYWORDS, expected=keywords)
         if keywords:
-            self._check(None, f"tuple(kwargs) != {keywords!r}", f"keyword arguments {', '.join(keywords)}")
+            self._check(None, f"tuple(kwargs) != {keywords!r}", f"keyword arguments {', '.join(keywords)}", step=step)
         else:
-            self._check(None, "kwargs", "no keyword arguments")
-        self._check(None, "not modes_match()", "modes of torch")
+            self._check(None, "kwargs", "no keyword arguments", step=step)
+        self._check(None, "not modes_match()", "modes of torch", step=Step(StepKind.MODES))
+        self._add_step(Step(StepKind.HELD))
         out.add("if (failed := held_facts()) is not None: return -1 - failed", "objects that the record holds")
         for fact in guard_facts(self.graph):
             self._fact(fact)
@@ -180,24 +217,71 @@ class GuardWriter:
             other = self.graph.nodes[fact.key.arg]
             if not (self.pinned(fact.node) and self.pinned(other)):
                 condition = f"{self.name(fact.node)} is {self.name(other)}"
-                self._check(fact, condition, "two objects are distinct", fact.location)
+                step = Step(StepKind.DIFFERENT, operands=(self._operand(fact.node), self._operand(other)))
+                self._check(fact, condition, "two objects are distinct", fact.location, step)
         self._distinct(mutated)
         if self.tensors:
             names = ", ".join(self.name(node) for node in self.tensors)
-            self._check(None, f"not tensors_match({names})", "metadata of tensors")
+            step = Step(StepKind.TENSORS, operands=tuple(self._operand(node) for node in self.tensors))
+            self._check(None, f"not tensors_match({names})", "metadata of tensors", step=step)
         out.add(f"return ({''.join(self.name(node) + ', ' for node in self.bound)})")
         return out.text()
 
-    def _check(self, fact: Fact | None, condition: str, text: str, where: Any = None) -> None:
+    def _check(
+        self, fact: Fact | None, condition: str, text: str, where: Any = None, step: Step | None = None
+    ) -> None:
         number = len(self.checks)
+        self._add_step(step)
         self.checks.append(Check(fact, text, where))
         location = self._locate(where) if where is not None else None
         comment = text if location is None else f"{text}: {location.file.rpartition('/')[2]}:{location.line}"
         self.source.add(f"if {condition}: return {number}", comment)
 
-    def add_check(self, text: str) -> None:
+    def add_check(self, text: str, step: Step | None = None) -> None:
         """Give the next failure number to a check that somebody else writes."""
+        self._add_step(step)
         self.checks.append(Check(None, text, None))
+
+    # -- the native counterpart ----------------------------------------------------------------------------------------
+
+    def _add_step(self, step: Step | None) -> None:
+        """Append a step that fails with the next number; without one there is no native counterpart of this guard."""
+        if step is None or _UNKNOWN in step.operands:
+            self.steps = None
+        elif self.steps is not None:
+            step.number = len(self.checks)
+            self.steps.append(step)
+
+    def _operand(self, node: Node) -> Operand:
+        """An object as a step knows it: the number of its register, or the object itself."""
+        if self.pinned(node):
+            return -1, node.obj()
+        register = self._registers.get(node.index)
+        return _UNKNOWN if register is None else (register, None)
+
+    def _ask(self, kind: StepKind, node: Node, key: Key, expected: Any) -> Step | None:
+        """The step that asks for a reference."""
+        arg = key.arg
+        match key.kind:
+            case EdgeKind.ARGUMENT:
+                return Step(kind, question=ARGUMENT, key=arg, expected=expected)
+            case EdgeKind.KEYWORD if arg in self._keywords:
+                return Step(kind, question=KEYWORD, key=self._keywords[arg], expected=expected)
+            case EdgeKind.MODE:
+                call = arg if type(arg) is tuple else (self._helpers[f"mode_{arg}"], ())
+                return Step(kind, question=CALL, key=call, expected=expected)
+            case EdgeKind.VALUE:
+                question, argument = FactKind.OTHER, self._helpers["plain_value"]
+            case EdgeKind.KEYS:
+                match_keys = self._helpers["keys_match"]
+                question, argument, expected = FactKind.OTHER, _Keys(match_keys, expected), True
+            case EdgeKind.ITEM if issubclass(node.type, (list, tuple)) and not (type(arg) is int and arg >= 0):
+                return None
+            case _:
+                question, argument = self._question(node, key)
+        if question is FactKind.OTHER and argument is None:
+            return None
+        return Step(kind, (self._operand(node),), question, argument, expected)
 
     # -- one fact -----------------------------------------------------------------------------------------------------
 
@@ -225,14 +309,16 @@ class GuardWriter:
         value = self._value(node, key)
         if kind is EdgeKind.LENGTH:
             assert isinstance(target, Atom)
-            self._check(fact, f"{value} != {target.value}", text, where)
+            self._check(fact, f"{value} != {target.value}", text, where, self._ask(StepKind.IS, node, key, target.value))
         elif kind is EdgeKind.TRUTH:
             assert isinstance(target, Atom)
-            self._check(fact, f"not {value}" if target.value else value, text, where)
+            step = self._ask(StepKind.IS, node, key, target.value)
+            self._check(fact, f"not {value}" if target.value else value, text, where, step)
         elif kind is EdgeKind.KEYS:
             assert isinstance(target, Atom)
             keys = self.namespace.constant(target.value, "keys")
-            self._check(fact, f"not keys_match({value}, {keys})", text, where)
+            step = self._ask(StepKind.IS, node, key, target.value)
+            self._check(fact, f"not keys_match({value}, {keys})", text, where, step)
         else:
             self._reference(fact, value, text)
 
@@ -252,8 +338,7 @@ class GuardWriter:
                 path = self._path(target)
         ask, argument = self._question(node, key)
         if ask is FactKind.OTHER and kind is EdgeKind.KEYS:
-            values, match = expected, self._helpers["keys_match"]
-            argument, expected = (lambda container: match(container, values)), True
+            argument, expected = _Keys(self._helpers["keys_match"], expected), True
         self.held.append(HeldFact(ask, obj, argument, expected, plain, text, where, path))
         del obj, arg
 
@@ -284,6 +369,8 @@ class GuardWriter:
                 return FactKind.CELL, None
             case EdgeKind.REFERENT:
                 return FactKind.OTHER, helpers["referent_get"]
+            case EdgeKind.AHEAD | EdgeKind.PART:
+                return FactKind.OTHER, _Drawn(helpers[_ITERATOR[kind]], arg)
             case EdgeKind.MEMBER if node.type is types.FunctionType and arg in _FUNCTION_PARTS:
                 return _FUNCTION_PARTS[arg], None
             case EdgeKind.MEMBER if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
@@ -314,7 +401,8 @@ class GuardWriter:
             )
             return
         name = self.namespace.constant(cls, cls.__name__)
-        self._check(fact, f"type({self.name(node)}) is not {name}", f"type {cls.__name__}", fact.location)
+        step = Step(StepKind.IS, (self._operand(node),), FactKind.TYPE, None, cls)
+        self._check(fact, f"type({self.name(node)}) is not {name}", f"type {cls.__name__}", fact.location, step)
 
     def _value(self, node: Node, key: Key) -> str:
         """The expression that gives a reference now."""
@@ -363,6 +451,8 @@ class GuardWriter:
                 return f"referent_get({name})"
             case EdgeKind.VALUE:
                 return f"plain_value({name})"
+            case EdgeKind.AHEAD | EdgeKind.PART:
+                return f"{_ITERATOR[kind]}({name}, {arg!r})"
             case EdgeKind.MEMBER:
                 if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
                     return f"member_get({name}, {arg!r})"
@@ -377,17 +467,24 @@ class GuardWriter:
         return self.namespace.constant(obj, "key")
 
     def _reference(self, fact: Fact, value: str, text: str) -> None:
-        target, where = fact.target, fact.location
+        node, key, target, where = fact.node, fact.key, fact.target, fact.location
         if target is ABSENT:
-            self._check(fact, f"{value} is not ABSENT", f"no {text}", where)
+            step = self._ask(StepKind.IS, node, key, self._absent)
+            self._check(fact, f"{value} is not ABSENT", f"no {text}", where, step)
         elif isinstance(target, Atom):
             self._atom(fact, value, target.value, text)
         elif self.pinned(target):
-            self._check(fact, f"{value} is not {self.name(target)}", text, where)
+            step = self._ask(StepKind.IS, node, key, target.obj())
+            self._check(fact, f"{value} is not {self.name(target)}", text, where, step)
         elif target.index in self.names:
-            self._check(fact, f"{value} is not {self.names[target.index]}", f"{text} is the same object", where)
+            step = self._ask(StepKind.SAME, node, key, self._operand(target)[0])
+            condition = f"{value} is not {self.names[target.index]}"
+            self._check(fact, condition, f"{text} is the same object", where, step)
         else:
             name = self.names[target.index] = f"v{target.index}"
+            register = len(self._registers)
+            self._add_step(self._ask(StepKind.BIND, node, key, register))
+            self._registers[target.index] = register
             self.source.add(f"{name} = {value}")
             self.bound.append(target)
             if not issubclass(target.type, _IMMUTABLE):
@@ -410,14 +507,17 @@ class GuardWriter:
         else:
             hint = getattr(atom, "__name__", kind.__name__)
             condition = f"{value} is not {self.namespace.constant(atom, hint)}"
-        self._check(fact, condition, text, where)
+        plain = kind in _PLAIN or kind.__module__ == "numpy"
+        step = self._ask(StepKind.PLAIN if plain else StepKind.IS, fact.node, fact.key, atom)
+        self._check(fact, condition, text, where, step)
 
     def _distinct(self, mutated: set[int]) -> None:
         """Different paths that led to different objects must do so again, or effects would hit the wrong ones."""
         nodes = [node for node in self._mutable if not _is_tensor(node)]
         if len(nodes) > 1:
             ids = ", ".join(f"id({self.names[node.index]})" for node in nodes)
-            self._check(None, f"len({{{ids}}}) != {len(nodes)}", "arguments are distinct objects")
+            step = Step(StepKind.DIFFERENT, operands=tuple(self._operand(node) for node in nodes))
+            self._check(None, f"len({{{ids}}}) != {len(nodes)}", "arguments are distinct objects", step=step)
         any_mutated = any(node.index in mutated or node.mutated for node in self._mutable)
         held = {
             id(node.obj())
@@ -430,9 +530,9 @@ class GuardWriter:
         if nodes and held:
             name = self.namespace.constant(frozenset(held), "changed_ids")
             for node in nodes:
-                self._check(
-                    None, f"id({self.names[node.index]}) in {name}", "an argument is none of the changed objects"
-                )
+                condition = f"id({self.names[node.index]}) in {name}"
+                step = Step(StepKind.OUTSIDE, (self._operand(node),), expected=frozenset(held))
+                self._check(None, condition, "an argument is none of the changed objects", step=step)
 
 
 def _is_tensor(node: Node) -> bool:
