@@ -147,7 +147,7 @@ def test_a_search_visits_each_part_once() -> None:
         graph = dag(400, 4, 0.4, 60, source)
         before = len(partition(graph, kind_of, merge=False).parts)
         checks = partition(graph, kind_of).checks
-        assert checks.skipped > checks.searched >= checks.cycles
+        assert checks.searched >= checks.cycles
         assert checks.visited <= 65 * before
 
 
