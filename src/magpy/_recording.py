@@ -12,7 +12,7 @@ import torch
 
 from magpy_codegen import GuardWriter, Leave, MockWriter, Namespace, Unbuildable, builder, make_function, render
 from magpy_refgraph import EdgeKind, Key, Node
-from magpy_runtime import ModeCheck, Record, TensorCheck, fact_table, guard_helpers, memory_places, metadata
+from magpy_runtime import Hints, ModeCheck, Record, TensorCheck, fact_table, guard_helpers, memory_places, metadata
 
 from . import _torch
 from ._monitor import Monitor, internal_error, locate
@@ -75,7 +75,10 @@ class Draft:
             if modes is not None:
                 _torch.restore_modes(self.entry.state)
             tell("backend", record.operators)
-            record.run = backend(record.graph, self.inputs)
+            if getattr(backend, "takes_hints", False):
+                record.run = backend(record.graph, self.inputs, Hints(updated=record.updated, random=record.random))
+            else:
+                record.run = backend(record.graph, self.inputs)
         except Exception as error:
             raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
         finally:
@@ -109,6 +112,7 @@ def make_draft(
     Raises:
         Boundary: there can be no record.
     """
+    monitor.settle()
     check_graph(monitor.graph)
     if leave is None and not entry.modes():
         raise Boundary("impure-call", "modes of torch are not as they were before the call")

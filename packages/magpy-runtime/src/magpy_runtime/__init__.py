@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from magpy_runtime._backends import UnknownBackendError, names, resolve
     from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, fact_table, guard_helpers, memory_places, metadata
+    from magpy_runtime._graph_facts import Hints
     from magpy_runtime._record import Record, RecordCache
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "ABSENT": "_checks",
+    "Hints": "_graph_facts",
     "ModeCheck": "_checks",
     "Record": "_record",
     "RecordCache": "_record",
@@ -29,6 +31,7 @@ _MODULES = {
 
 __all__ = [
     "ABSENT",
+    "Hints",
     "ModeCheck",
     "Record",
     "RecordCache",

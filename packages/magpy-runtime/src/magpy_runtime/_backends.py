@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.fx
 
 from . import _torch
+from ._graph_facts import updates, version_of
 
 Compiled = Callable[..., Any]
 Backend = Callable[..., Compiled]
@@ -22,17 +23,21 @@ class UnknownBackendError(ValueError):
     """No backend has this name."""
 
 
-def resolve(backend: str | Backend, options: dict[str, Any] | None = None) -> Backend:
+def resolve(backend: str | Backend, options: dict[str, Any] | None = None, *, freeze: bool = False) -> Backend:
     """The backend to use.
 
     Args:
         backend: `"inductor"`, `"eager"`, a name in torch's backend registry, or a callable.
         options: passed on to the backend as the keyword `options`, if there are any.
+        freeze: let Inductor take what a record holds, parameters and buffers, for constants.
 
     Raises:
         UnknownBackendError: no backend has this name; the message lists those that there are.
+        ValueError: `freeze` with another backend than Inductor, or an option of MagPy's has no such value.
         TypeError: neither a name nor a callable.
     """
+    if freeze and backend != "inductor":
+        raise ValueError(f"freeze=True needs the backend 'inductor', not {backend!r}")
     if callable(backend):
         return functools.partial(backend, options=options) if options else backend
     if not isinstance(backend, str):
@@ -40,7 +45,9 @@ def resolve(backend: str | Backend, options: dict[str, Any] | None = None) -> Ba
     if backend == "eager":
         return eager
     if backend == "inductor":
-        return functools.partial(inductor, options=options)
+        from ._inductor import Inductor
+
+        return Inductor(options or {}, freeze)
     if backend not in names():
         raise UnknownBackendError(f"unknown backend {backend!r}; known ones: {', '.join(sorted(names()))}")
     found = functools.partial(registered, backend)
@@ -54,26 +61,12 @@ def names() -> list[str]:
 
 def registered(name: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor], **keywords: Any) -> Compiled:
     """A backend of torch's registry, given what torch.compile would give it."""
-    return _with_fake_inputs(functools.partial(_torch.lookup_backend(name), **keywords), module, inputs)
+    return with_fake_inputs(functools.partial(_torch.lookup_backend(name), **keywords), module, inputs)
 
 
 def eager(module: torch.fx.GraphModule, inputs: list[torch.Tensor], **ignored: Any) -> Compiled:
     """Run the operators one by one."""
     return module.forward
-
-
-def inductor(
-    module: torch.fx.GraphModule, inputs: list[torch.Tensor], options: dict[str, Any] | None = None
-) -> Compiled:
-    """Inductor, through AOTAutograd: mutation, aliasing outputs and training come out as in eager."""
-    patches: dict[str, Any] = {"fallback_random": True}
-    patches.update(options or {})
-
-    def compile_it(gm: torch.fx.GraphModule, fakes: list[torch.Tensor]) -> Compiled:
-        compiled: Any = _torch.compile_fx(gm, fakes, config_patches=patches)
-        return cast(Compiled, compiled)
-
-    return _with_fake_inputs(compile_it, module, inputs)
 
 
 class UnsupportedGraphError(RuntimeError):
@@ -100,26 +93,29 @@ def _for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule
     return module
 
 
-def _updates(module: torch.fx.GraphModule) -> bool:
-    """Whether a graph has operators in place."""
-    for node in module.graph.nodes:
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
-        if node.op != "placeholder" and (in_place or name == "setitem" or "out" in node.kwargs):
-            return True
-    return False
-
-
 def _share_memory(inputs: list[torch.Tensor]) -> bool:
     """Whether two tensors lie on one storage."""
     storages = [each.untyped_storage()._cdata for each in inputs if each.layout is torch.strided]
     return len(set(storages)) != len(storages)
 
 
-def _with_fake_inputs(backend: Backend, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Compiled:
-    """Call a backend under a tracing context with a shape environment and `example_value`s, as torch.compile does."""
+Note = Callable[[torch.fx.GraphModule, list[Any], list[int], Any], None]
+
+
+def with_fake_inputs(
+    backend: Backend, module: torch.fx.GraphModule, inputs: list[torch.Tensor], note: Note | None = None
+) -> Compiled:
+    """Call a backend under a tracing context with a shape environment and `example_value`s, as torch.compile does.
+
+    Args:
+        backend: given the graph and fake inputs.
+        module: the graph.
+        inputs: its real inputs.
+        note: called before the backend with the graph, the fake tensors on which it ran, their version counters before
+            that, and what it returned; the grad mode is what the graph has left.
+    """
     module = _for_functionalization(module)
-    if _updates(module) and _share_memory(inputs):
+    if updates(module) and _share_memory(inputs):
         raise UnsupportedGraphError("inputs that share memory are updated in place")
     fake_mode = _torch.fake_mode()
     fakes = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
@@ -130,12 +126,19 @@ def _with_fake_inputs(backend: Backend, module: torch.fx.GraphModule, inputs: li
             n.meta["example_value"] = result
             return result
 
+        def fetch_attr(self, target: str) -> Any:
+            found = super().fetch_attr(target)
+            return fake_mode.from_tensor(found, static_shapes=True) if isinstance(found, torch.Tensor) else found
+
     grad = torch.is_grad_enabled()
     # Operators that update inputs must not update the examples: they run on copies.
     copies = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
+    versions = [version_of(each) for each in copies]
     try:
         with fake_mode:
-            Examples(module).run(*copies)
+            outputs = Examples(module).run(*copies)
+        if note is not None:
+            note(module, copies, versions, outputs)
     finally:
         torch.set_grad_enabled(grad)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -51,6 +56,62 @@ def compile_fx(module: Any, inputs: list[Any], config_patches: dict[str, Any]) -
     return entry(module, inputs, config_patches=config_patches)
 
 
+def compile_lock() -> Any:
+    """The lock that torch.compile holds while it compiles."""
+    from torch._dynamo.convert_frame import compile_lock as lock
+
+    return lock
+
+
+@contextlib.contextmanager
+def graphs_of_inductor() -> Iterator[list[Any]]:
+    """Collects the graphs that Inductor makes, or takes from its caches, on this thread: its inner entry's results.
+
+    AOTAutograd wraps them and hands out no more than the wrapper. Holds torch's compile lock.
+    """
+    from torch._inductor.output_code import CompiledFxGraph
+
+    found: list[Any] = []
+    thread = threading.get_ident()
+    with compile_lock():
+        original = CompiledFxGraph.post_compile
+
+        def post_compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result: Any = original(self, *args, **kwargs)
+            if threading.get_ident() == thread and not any(each is self for each in found):
+                found.append(self)
+            return result
+
+        CompiledFxGraph.post_compile = post_compile  # type: ignore[method-assign]
+        try:
+            yield found
+        finally:
+            CompiledFxGraph.post_compile = original  # type: ignore[method-assign]
+
+
+def build_package(module: Any, inputs: list[Any], config_patches: dict[str, Any], path: str) -> None:
+    """Compile a graph ahead of time into a package of AOTInductor's, a file at `path`."""
+    from torch._inductor import aot_compile
+    from torch._inductor.package.package import package_aoti
+
+    options = {"aot_inductor.package": True, **config_patches}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 copies pytrees in a way that it deprecates
+        files: Any = aot_compile(module, tuple(inputs), options=options)
+    package_aoti(path, files)
+
+
+def load_package(path: str, *, single_threaded: bool, device: int) -> Any:
+    """What runs a package: `f([*inputs]) -> outputs`. Imports nothing of Inductor's."""
+    return torch._C._aoti.AOTIModelPackageLoader(path, "model", single_threaded, 1, device).boxed_run
+
+
+def changed_settings() -> str:
+    """Inductor's settings that are not its defaults; nothing where it was not imported yet."""
+    config = sys.modules.get("torch._inductor.config")
+    return "" if config is None else str(config.codegen_config())
+
+
 def fake_mode() -> Any:
     """A mode that makes fake tensors with a shape environment, without which torch's disk caches are bypassed."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -68,13 +129,18 @@ def tracing(mode: Any) -> Any:
 
 
 __all__ = [
+    "build_package",
+    "changed_settings",
     "compile_fx",
+    "compile_lock",
     "dispatch_keys",
     "dispatch_mode_depth",
     "fake_mode",
     "function_mode_depth",
     "global_state_check",
+    "graphs_of_inductor",
     "list_backends",
+    "load_package",
     "lookup_backend",
     "tensor_guards",
     "tracing",

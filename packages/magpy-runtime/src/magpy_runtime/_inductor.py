@@ -1,0 +1,217 @@
+"""Inductor: for each graph the cheapest of its entries that is right for it.
+
+| entry | what it is | for which graphs |
+| --- | --- | --- |
+| `compile_fx` | AOTAutograd around Inductor's code | all: training, updated inputs, outputs that alias inputs, varying sizes |
+| `inner` | Inductor's code without the wrapper | functions of their inputs' values, without gradients |
+| `aoti` | one shared library, built by AOTInductor | the same, where many small operators make Python's part count |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, cast, get_args
+
+import torch
+import torch.fx
+
+from . import _torch
+from ._backends import with_fake_inputs
+from ._graph_facts import GraphFacts, Hints, graph_facts
+from ._packages import PackageCache
+
+Entry = Literal["auto", "compile_fx", "inner", "aoti"]
+Run = Callable[..., Any]
+
+ENTRY_OPTION: Final = "magpy.entry"
+_FEW_LAUNCHES: Final = 48
+_SHORT_LAUNCH_S: Final = 15e-6
+_WORTH: Final = 0.9
+_LAUNCH: Final = re.compile(
+    r"^ {8,}(?:\w+ = )?(?:cpp_fused\w*|cpp_\w+|extern_kernels\.\w+|torch\.ops\.[\w.]+|aten\.\w+)\(", re.M
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inductor:
+    """The backend `"inductor"`.
+
+    Attributes:
+        options: settings of Inductor's, and `"magpy.entry"`, one of `Entry`.
+        freeze: whether inputs that are held by identity become constants.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    freeze: bool = False
+    takes_hints: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.entry not in get_args(Entry):
+            raise ValueError(f"{ENTRY_OPTION} must be one of {', '.join(get_args(Entry))}, not {self.entry!r}")
+
+    @property
+    def entry(self) -> Entry:
+        """The entry that the user asked for."""
+        return cast(Entry, self.options.get(ENTRY_OPTION, "auto"))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What Inductor is told."""
+        own = {name: value for name, value in self.options.items() if name != ENTRY_OPTION}
+        return {"fallback_random": True, **own}
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None = None) -> Run:
+        """Compile a graph.
+
+        Args:
+            module: the graph; it is used up.
+            inputs: its inputs in one call.
+            hints: what is known about them.
+
+        Returns:
+            A function of the graph's inputs. It has an attribute `entry`, and, where the code can be called with a list
+            of the inputs that it may empty, `boxed`, which is that code.
+        """
+        frozen = tuple(sorted(set(hints.held) - set(hints.updated))) if self.freeze and hints is not None else ()
+        if frozen and not _needs_gradients(inputs):
+            raise NotImplementedError
+        return compile_graph(module, inputs, hints, self.settings, self.entry)
+
+
+def compile_graph(
+    module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None, settings: dict[str, Any], entry: Entry
+) -> Run:
+    """Compile a graph through the cheapest entry that is right for it."""
+    packages = PackageCache()
+    key = None
+    if entry == "aoti" or (entry == "auto" and len(module.graph.nodes) >= _FEW_LAUNCHES):
+        key = (
+            None
+            if hints is None or hints.updated or _needs_gradients(inputs)
+            else packages.key(module, inputs, settings)
+        )
+        if key is not None and packages.has(key):  # it was built by a process that had looked at the facts
+            with contextlib.suppress(Exception):
+                return direct(packages.load(key), "aoti")
+    original = copy.deepcopy(module) if key is not None else None
+    facts: list[GraphFacts] = []
+    graphs: list[Any] = []
+    grad = torch.is_grad_enabled()
+
+    def note(gm: torch.fx.GraphModule, fakes: list[Any], versions: list[int], outputs: Any) -> None:
+        facts.append(graph_facts(gm, fakes, versions, outputs, hints, grad))
+
+    def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
+        with _torch.graphs_of_inductor() as found, _no_grad_unless(facts[0].gradients):
+            compiled: Any = _torch.compile_fx(gm, fakes, config_patches=settings)
+        graphs.extend(found)
+        return cast(Run, compiled)
+
+    general = with_fake_inputs(compile_it, module, inputs, note)
+    if not facts[0].functional or entry == "compile_fx" or len(graphs) != 1 or not is_inference(graphs[0]):
+        return labelled(general, "compile_fx")
+    run = direct(first_call_through(graphs[0], facts[0]), "inner")
+    if original is None or key is None or facts[0].devices != {"cpu"}:
+        return run
+    if entry == "auto" and (packages.rejected(key) or not _is_worth_trying(graphs[0], run, inputs, hints)):
+        return run
+    try:
+        package = build(packages, key, original, inputs, settings)
+    except Exception:  # an operator without a C interface, a compiler that fails: the code that there is will do
+        if entry == "aoti":
+            raise
+        packages.reject(key)
+        return run
+    if entry == "auto":
+        times = _compare({"inner": run, "aoti": package}, inputs, hints)
+        if times["aoti"] > _WORTH * times["inner"]:
+            packages.reject(key)
+            return run
+    packages.keep(key)
+    return package
+
+
+def build(
+    packages: PackageCache, key: str, module: torch.fx.GraphModule, inputs: list[Any], settings: dict[str, Any]
+) -> Run:
+    """Build a graph ahead of time. It is kept under `key` only after `packages.keep`."""
+    path = packages.new(key)
+
+    def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
+        with _torch.compile_lock(), torch.no_grad():
+            _torch.build_package(gm, fakes, settings, path)
+        return direct(packages.load_file(path), "aoti")
+
+    return with_fake_inputs(compile_it, module, inputs)
+
+
+def direct(call: Run, entry: str) -> Run:
+    """A function of the inputs around code that takes them as a list."""
+
+    def run(*inputs: Any) -> Any:
+        return call([*inputs])
+
+    run.entry = entry  # type: ignore[attr-defined]
+    run.boxed = call  # type: ignore[attr-defined]
+    return run
+
+
+def labelled(run: Run, entry: str) -> Run:
+    """Say which entry made a callable."""
+    with contextlib.suppress(AttributeError):
+        run.entry = entry  # type: ignore[attr-defined]
+    return run
+
+
+def is_inference(graph: Any) -> bool:
+    """Whether one of Inductor's graphs was made without a backward graph in mind."""
+    return bool(graph.fx_kwargs.get("is_inference")) and graph.current_callable is not None
+
+
+def first_call_through(graph: Any, facts: GraphFacts) -> Run:
+    """The code of one of Inductor's graphs. What triton finds out in its first call is written down by the graph itself."""
+    return cast(Run, graph.current_callable if facts.devices == {"cpu"} else graph)
+
+
+def _no_grad_unless(gradients: bool) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if gradients else torch.no_grad()
+
+
+def _needs_gradients(inputs: list[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
+
+
+def launches(graph: Any) -> int:
+    """How many kernels one of Inductor's graphs launches from Python."""
+    return len(_LAUNCH.findall(graph.source_code or ""))
+
+
+def _is_worth_trying(graph: Any, run: Run, inputs: list[Any], hints: Hints | None) -> bool:
+    """Whether a graph spends enough of its time between kernels that one library of all of them may pay."""
+    count = launches(graph)
+    return count >= _FEW_LAUNCHES and _compare({"inner": run}, inputs, hints)["inner"] < count * _SHORT_LAUNCH_S
+
+
+def _compare(runs: dict[str, Run], inputs: list[Any], hints: Hints | None) -> dict[str, float]:
+    """Seconds of a call of each, medians in turn. Only for graphs that update nothing."""
+    state = torch.default_generator.get_state() if hints is None or hints.random else None
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    with torch.no_grad():
+        for turn in range(7):
+            for name, run in runs.items():
+                started = time.perf_counter()
+                run(*inputs)
+                if turn > 1:
+                    times[name].append(time.perf_counter() - started)
+    if state is not None:
+        torch.default_generator.set_state(state)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+__all__ = ["Inductor", "build", "compile_graph", "direct", "labelled", "launches"]
