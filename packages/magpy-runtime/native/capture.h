@@ -5,6 +5,8 @@
  *   hooks_trace.c       where events come from on CPython 3.11 (a trace function with opcode events)
  *   hooks_monitoring.c  where events come from on CPython 3.12 and later (sys.monitoring)
  *   recorder.c          the Python type Recorder
+ *   segments.c          its methods for boundaries: frames, divert, forget, position
+ *   stacks.c            the stack's depth at each instruction of a code object
  *   table.c             the Python type FactTable: facts about objects that a record holds, checked in one go
  *   probe.c             questions about objects that run none of the user's code
  *   module.c            the module
@@ -82,6 +84,14 @@ typedef struct {
 #endif
 } Activation;
 
+/* Facts about a code object's stack, see stack_tables in magpy_runtime._instructions. */
+typedef struct {
+    int length;         /* code units */
+    int32_t *depths;    /* [length] before each unit, -1: unreachable */
+    int32_t *kept;      /* [length] the same without what the instruction takes */
+    int32_t *indices;   /* [length] the unit of the instruction itself, CALL for PRECALL */
+} CodeTables;
+
 typedef enum { RECORDER_NEW, RECORDER_RUNNING, RECORDER_STOPPED, RECORDER_DONE } RecorderStatus;
 
 typedef struct Recorder {
@@ -90,6 +100,11 @@ typedef struct Recorder {
     PyObject *on_enter;         /* owned, NULL for None */
     PyObject *on_exit;          /* owned, NULL for None */
     PyObject *on_stop;          /* owned, NULL for None; called once when a failure ends the capture */
+    PyObject *on_error;         /* owned, NULL for None */
+    PyObject *diverted;         /* owned or NULL: what is called after the innermost frame's current instruction,
+                                 * below which nothing is monitored meanwhile */
+    int diverted_out;           /* stack values given to `diverted` */
+    int next;                   /* inside an `after`: the code unit that comes next; else -1 */
     PyObject *doom;             /* owned or NULL: an exception that ends the capture at the next event */
     PyObject *error;            /* owned or NULL */
     RecorderStatus status;
@@ -99,6 +114,7 @@ typedef struct Recorder {
     Activation *stack;          /* outermost first */
     Py_ssize_t depth;
     Py_ssize_t capacity;
+    PyObject **top;             /* while a `before` or `after` is called: end of the frame's value stack; else NULL */
     unsigned long long events;
     unsigned long long reported;
     unsigned long long entered;
@@ -117,6 +133,17 @@ extern PyTypeObject mp_RecorderType;
 extern PyTypeObject mp_NullType;
 extern PyTypeObject mp_FactTableType;
 extern PyMethodDef mp_probe_methods[];
+
+/* stacks.c */
+int mp_stacks_prepare(void);
+const CodeTables *mp_code_tables(PyCodeObject *code);
+
+/* recorder.c, segments.c */
+int mp_check_thread(Recorder *recorder);
+PyObject *mp_recorder_frames(PyObject *object, PyObject *ignored);
+PyObject *mp_recorder_divert(PyObject *object, PyObject *args);
+PyObject *mp_recorder_forget(PyObject *object, PyObject *ignored);
+PyObject *mp_recorder_position(PyObject *object, PyObject *ignored);
 
 /* plan.c */
 Plan *mp_plan_known(Recorder *recorder, PyCodeObject *code);

@@ -43,6 +43,7 @@ mp_drop_stack(Recorder *recorder)
         mp_hooks_leave(recorder, activation);
         Py_XDECREF(state);
     }
+    Py_CLEAR(recorder->diverted);
 }
 
 /* Ends the capture for good; the program goes on natively. Safe to call twice. */
@@ -108,7 +109,7 @@ meet_doom(Recorder *recorder)
 /* The top `count` stack values of a frame that is about to run `unit`, as a new tuple; NULL with an
  * exception set when the stack is not that deep. */
 static PyObject *
-stack_values(const Activation *activation, int unit, int count)
+stack_values(Recorder *recorder, const Activation *activation, int unit, int count)
 {
     Frame *frame = activation->frame;
     PyObject **base = frame->localsplus + activation->plan->code->co_nlocalsplus;
@@ -123,6 +124,7 @@ stack_values(const Activation *activation, int unit, int count)
                      activation->plan->code, unit, count, depth);
         return NULL;
     }
+    recorder->top = base + depth;
     if (count == 0) {
         return Py_NewRef(mp_empty);
     }
@@ -137,12 +139,9 @@ stack_values(const Activation *activation, int unit, int count)
     return values;
 }
 
-/* Calls back with up to four borrowed arguments; the result is new. A failure ends the capture and gives
- * NULL. The callback may have stopped the recorder: the caller looks at the status. It may recurse deeper than the
- * program, which keeps its own limit and meets it where it would natively; and no garbage is collected in it, so that
- * finalizers of the program run in the program. */
+/* Calls back as call_back does, but leaves the exception of a failure set. */
 static inline PyObject *
-call_back(Recorder *recorder, PyObject *callback, PyObject *const *args, size_t count)
+call_protected(Recorder *recorder, PyObject *callback, PyObject *const *args, size_t count)
 {
     PyThreadState *tstate = recorder->tstate;
     mp_allow_recursion(tstate, CALLBACK_RECURSION);
@@ -152,8 +151,58 @@ call_back(Recorder *recorder, PyObject *callback, PyObject *const *args, size_t 
         PyGC_Enable();
     }
     mp_allow_recursion(tstate, -CALLBACK_RECURSION);
-    if (result == NULL) {
+    return result;
+}
+
+/* Asks on_error about the pending exception of a callback. When it is not taken care of, it ends the capture. */
+static void
+handle_error(Recorder *recorder)
+{
+    if (recorder->on_error == NULL || recorder->status != RECORDER_RUNNING ||
+        PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
         mp_fail(recorder);
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(value, traceback);
+    }
+    PyObject *on_error = Py_NewRef(recorder->on_error);
+    PyObject *args[2] = {NULL, value};
+    PyObject *result = call_protected(recorder, on_error, args + 1, 1);
+    int handled = result == NULL ? -1 : PyObject_IsTrue(result);
+    Py_XDECREF(result);
+    Py_DECREF(on_error);
+    if (handled > 0) {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+        return;
+    }
+    if (handled < 0 && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+    }
+    else {
+        PyErr_Clear();
+        PyErr_Restore(type, value, traceback);
+    }
+    mp_fail(recorder);
+}
+
+/* Calls back with up to four borrowed arguments; the result is new. A failure that on_error does not take care of
+ * ends the capture; NULL in both cases. The callback may have stopped the recorder: the caller looks at the status. It may recurse deeper than the
+ * program, which keeps its own limit and meets it where it would natively; and no garbage is collected in it, so that
+ * finalizers of the program run in the program. */
+static inline PyObject *
+call_back(Recorder *recorder, PyObject *callback, PyObject *const *args, size_t count)
+{
+    PyObject *result = call_protected(recorder, callback, args, count);
+    if (result == NULL) {
+        handle_error(recorder);
     }
     return result;
 }
@@ -173,9 +222,33 @@ deliver_after(Recorder *recorder, Activation *activation, PyObject *outputs)
     }
     PyObject *args[4] = {NULL, state != NULL ? state : Py_None, outputs, item->arg};
     PyObject *result = call_back(recorder, item->after, args + 1, 3);
+    recorder->top = NULL;
     Py_XDECREF(result);
     Py_XDECREF(state);
     Py_DECREF(outputs);
+}
+
+/* Calls what the innermost frame's current instruction was diverted to, now that it has finished. `unit` is the next
+ * one; `raised` and `left` say that there is none of the same block, or of the frame. */
+static void
+deliver_diverted(Recorder *recorder, Activation *activation, int unit, bool raised, bool left)
+{
+    while (recorder->diverted != NULL && recorder->status == RECORDER_RUNNING) {
+        PyObject *after = recorder->diverted;
+        recorder->diverted = NULL;
+        PyObject *outputs = raised ? Py_NewRef(Py_None) : left ? Py_NewRef(mp_empty) :
+                            stack_values(recorder, activation, unit, recorder->diverted_out);
+        if (outputs == NULL) {
+            mp_fail(recorder);
+        }
+        else {
+            PyObject *args[4] = {NULL, Py_None, outputs, Py_None};
+            PyObject *result = call_back(recorder, after, args + 1, 3);
+            Py_XDECREF(result);
+            Py_DECREF(outputs);
+        }
+        Py_DECREF(after);
+    }
 }
 
 /* Looks for a frame that is not the innermost activation. When it is one further out, the frames inside it are
@@ -273,6 +346,9 @@ reserve_activation(Recorder *recorder)
 static void
 enter(Recorder *recorder, Frame *frame, int index, int kind)
 {
+    if (recorder->diverted != NULL) {
+        return;
+    }
     Plan *plan = mp_plan_find(recorder, mp_frame_code(frame));
     if (plan == NULL) {
         mp_fail(recorder);
@@ -307,6 +383,28 @@ mp_enter(Recorder *recorder, Frame *frame, int index, int kind)
     restore_error(saved);
 }
 
+/* The instruction before `unit` (which belongs to the instruction at `index`) has finished: delivers what is due. */
+static void
+settle(Recorder *recorder, Activation *activation, int unit, int index)
+{
+    bool raised = (activation->plan->slots[unit] & SLOT_HANDLER) != 0;
+    const PlanItem *due = activation->pending;
+    if (due != NULL) {
+        PyObject *outputs;
+        if (raised) {
+            outputs = Py_NewRef(Py_None);
+        }
+        else if (due->fallthrough >= 0 && due->fallthrough != index) {
+            outputs = Py_NewRef(mp_empty);
+        }
+        else {
+            outputs = stack_values(recorder, activation, unit, due->n_out);
+        }
+        deliver_after(recorder, activation, outputs);
+    }
+    deliver_diverted(recorder, activation, unit, raised, false);
+}
+
 /* A frame is about to run the instruction at code unit `unit` (its first EXTENDED_ARG, if it has any). */
 void
 mp_instruction(Recorder *recorder, Frame *frame, int unit)
@@ -323,19 +421,10 @@ mp_instruction(Recorder *recorder, Frame *frame, int unit)
     uint32_t slot = plan->slots[unit];
     int index = unit + (int)SLOT_PREFIX(slot);
     recorder->events++;
-    if (activation->pending != NULL) {
-        const PlanItem *due = activation->pending;
-        PyObject *outputs;
-        if (slot & SLOT_HANDLER) {
-            outputs = Py_NewRef(Py_None);
-        }
-        else if (due->fallthrough >= 0 && due->fallthrough != index) {
-            outputs = Py_NewRef(mp_empty);
-        }
-        else {
-            outputs = stack_values(activation, unit, due->n_out);
-        }
-        deliver_after(recorder, activation, outputs);
+    if (activation->pending != NULL || recorder->diverted != NULL) {
+        recorder->next = unit;
+        settle(recorder, activation, unit, index);
+        recorder->next = -1;
         if (recorder->status != RECORDER_RUNNING) {
             return;
         }
@@ -348,16 +437,20 @@ mp_instruction(Recorder *recorder, Frame *frame, int unit)
     recorder->reported++;
     PyObject *state = NULL;
     if (item->before != NULL) {
-        PyObject *inputs = stack_values(activation, unit, item->n_in);
+        PyObject *inputs = stack_values(recorder, activation, unit, item->n_in);
         if (inputs == NULL) {
             mp_fail(recorder);
             return;
         }
         PyObject *args[3] = {NULL, inputs, item->arg};
         state = call_back(recorder, item->before, args + 1, 2);
+        recorder->top = NULL;
         Py_DECREF(inputs);
+        if (state == NULL) {
+            return;
+        }
     }
-    if (recorder->status != RECORDER_RUNNING || item->after == NULL) {
+    if (recorder->status != RECORDER_RUNNING || item->after == NULL || recorder->diverted != NULL) {
         Py_XDECREF(state);
         return;
     }
@@ -369,7 +462,7 @@ mp_instruction(Recorder *recorder, Frame *frame, int unit)
 void
 mp_fail_unseen(Recorder *recorder, PyCodeObject *code)
 {
-    if (recorder->status != RECORDER_RUNNING) {
+    if (recorder->status != RECORDER_RUNNING || recorder->diverted != NULL) {
         return;
     }
     Plan *plan = mp_plan_find(recorder, code);
@@ -394,6 +487,7 @@ leave(Recorder *recorder, Frame *frame, PyObject *value, int kind)
     if (activation->pending != NULL) {
         deliver_after(recorder, activation, Py_NewRef(kind == 2 ? Py_None : mp_empty));
     }
+    deliver_diverted(recorder, activation, -1, kind == 2, true);
     if (recorder->status == RECORDER_RUNNING && recorder->on_exit != NULL) {
         PyObject *kind_object = PyLong_FromLong(kind);
         if (kind_object == NULL) {
@@ -404,6 +498,7 @@ leave(Recorder *recorder, Frame *frame, PyObject *value, int kind)
         PyObject *result = call_back(recorder, recorder->on_exit, args + 1, 3);
         Py_XDECREF(result);
         Py_DECREF(kind_object);
+        deliver_diverted(recorder, activation, -1, kind == 2, true);
     }
     if (recorder->status == RECORDER_RUNNING && kind == 1) {
         mp_hooks_yield(recorder, activation);

@@ -123,7 +123,8 @@ trace_opcode(Recorder *recorder, PyObject *object, PyFrameObject *frame)
     Frame *iframe = frame->f_frame;
     int unit = _PyInterpreterFrame_LASTI(iframe);
     Activation *activation = mp_activation_of(recorder, iframe);
-    if (activation == NULL && mp_current == recorder && forget_delegating(recorder, iframe)) {
+    if (activation == NULL && mp_current == recorder && recorder->diverted == NULL &&
+        forget_delegating(recorder, iframe)) {
         frame->f_trace_opcodes = 0;
         mp_enter(recorder, iframe, unit, 1);
         activation = mp_current == recorder ? mp_activation_of(recorder, iframe) : NULL;

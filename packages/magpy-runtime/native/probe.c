@@ -118,6 +118,33 @@ dict_version(PyObject *Py_UNUSED(module), PyObject *object)
 #endif
 }
 
+/* distinct_int(n): an int of the same value that is no other object: neither the interpreter's own small one nor `n`. */
+static PyObject *
+distinct_int(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    if (!PyLong_CheckExact(object)) {
+        PyErr_SetString(PyExc_TypeError, "distinct_int(int)");
+        return NULL;
+    }
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (overflow || value < -(long long)PyLong_MASK || value > (long long)PyLong_MASK) {
+        return _PyLong_Copy((PyLongObject *)object);
+    }
+    PyLongObject *made = _PyLong_New(value != 0);
+    if (made == NULL) {
+        return NULL;
+    }
+#if PY_VERSION_HEX >= 0x030C0000
+    made->long_value.ob_digit[0] = (digit)(value < 0 ? -value : value);
+    made->long_value.lv_tag = value == 0 ? 1 : (value < 0 ? 2 : 0) | ((uintptr_t)1 << 3);
+#else
+    made->ob_digit[0] = (digit)(value < 0 ? -value : value);
+    Py_SET_SIZE(made, value < 0 ? -1 : value > 0);
+#endif
+    return (PyObject *)made;
+}
+
 PyMethodDef mp_probe_methods[] = {
     {"type_lookup", (PyCFunction)(void (*)(void))type_lookup, METH_FASTCALL,
      "type_lookup(type, name, /)\n--\n\nWhat the type's MRO holds under a name, or NULL; no descriptor runs."},
@@ -127,5 +154,6 @@ PyMethodDef mp_probe_methods[] = {
     {"has_instance_dict", has_instance_dict, METH_O, "has_instance_dict(obj, /)\n--\n\nWhether obj can have a __dict__."},
     {"type_version", type_version, METH_O, "type_version(type, /)\n--\n\nThe type's version tag, 0 when it has none."},
     {"dict_version", dict_version, METH_O, "dict_version(dict, /)\n--\n\nThe dictionary's version (3.11), else 0."},
+    {"distinct_int", distinct_int, METH_O, "distinct_int(n, /)\n--\n\nAn int of the same value that is another object."},
     {NULL, NULL, 0, NULL},
 };

@@ -3,14 +3,14 @@
 
 #include <structmember.h>
 
-/* Recorder(plan_for, on_enter, on_exit, on_stop); the callables are borrowed and kept. */
+/* Recorder(plan_for, on_enter, on_exit, on_stop, on_error); the callables are borrowed and kept. */
 static PyObject *
 recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"plan_for", "on_enter", "on_exit", "on_stop", NULL};
-    PyObject *plan_for, *on_enter = Py_None, *on_exit = Py_None, *on_stop = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOO:Recorder", names, &plan_for, &on_enter, &on_exit,
-                                     &on_stop)) {
+    static char *names[] = {"plan_for", "on_enter", "on_exit", "on_stop", "on_error", NULL};
+    PyObject *plan_for, *on_enter = Py_None, *on_exit = Py_None, *on_stop = Py_None, *on_error = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOOO:Recorder", names, &plan_for, &on_enter, &on_exit,
+                                     &on_stop, &on_error)) {
         return NULL;
     }
     Recorder *self = (Recorder *)type->tp_alloc(type, 0);
@@ -21,6 +21,8 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->on_enter = on_enter == Py_None ? NULL : Py_NewRef(on_enter);
     self->on_exit = on_exit == Py_None ? NULL : Py_NewRef(on_exit);
     self->on_stop = on_stop == Py_None ? NULL : Py_NewRef(on_stop);
+    self->on_error = on_error == Py_None ? NULL : Py_NewRef(on_error);
+    self->next = -1;
     return (PyObject *)self;
 }
 
@@ -32,6 +34,8 @@ recorder_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->on_enter);
     Py_VISIT(self->on_exit);
     Py_VISIT(self->on_stop);
+    Py_VISIT(self->on_error);
+    Py_VISIT(self->diverted);
     Py_VISIT(self->doom);
     Py_VISIT(self->error);
     for (Py_ssize_t i = 0; i < self->depth; i++) {
@@ -52,6 +56,7 @@ recorder_clear(PyObject *object)
     Py_CLEAR(self->on_enter);
     Py_CLEAR(self->on_exit);
     Py_CLEAR(self->on_stop);
+    Py_CLEAR(self->on_error);
     Py_CLEAR(self->doom);
     Py_CLEAR(self->error);
     mp_drop_stack(self);
@@ -115,6 +120,9 @@ recorder_run(PyObject *object, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_RuntimeError, "a Recorder runs once");
         return NULL;
     }
+    if (mp_stacks_prepare() < 0) {
+        return NULL;
+    }
     if (mp_current != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "another Recorder is running on this thread");
         return NULL;
@@ -139,8 +147,8 @@ recorder_run(PyObject *object, PyObject *args, PyObject *kwargs)
 }
 
 /* Refuses a call from another thread than the run's. Returns -1 with an exception set. */
-static int
-check_thread(Recorder *self)
+int
+mp_check_thread(Recorder *self)
 {
     if (self->status == RECORDER_RUNNING && self->tstate != PyThreadState_Get()) {
         PyErr_SetString(PyExc_RuntimeError, "this Recorder runs on another thread");
@@ -153,7 +161,7 @@ static PyObject *
 recorder_stop(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Recorder *self = (Recorder *)object;
-    if (check_thread(self) < 0) {
+    if (mp_check_thread(self) < 0) {
         return NULL;
     }
     mp_halt(self);
@@ -165,7 +173,7 @@ static PyObject *
 recorder_fail(PyObject *object, PyObject *error)
 {
     Recorder *self = (Recorder *)object;
-    if (check_thread(self) < 0) {
+    if (mp_check_thread(self) < 0) {
         return NULL;
     }
     if (!PyExceptionInstance_Check(error)) {
@@ -182,7 +190,7 @@ static PyObject *
 recorder_pause(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Recorder *self = (Recorder *)object;
-    if (check_thread(self) < 0) {
+    if (mp_check_thread(self) < 0) {
         return NULL;
     }
     if (self->paused++ == 0 && self->status == RECORDER_RUNNING) {
@@ -195,7 +203,7 @@ static PyObject *
 recorder_unpause(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Recorder *self = (Recorder *)object;
-    if (check_thread(self) < 0) {
+    if (mp_check_thread(self) < 0) {
         return NULL;
     }
     if (self->paused == 0) {
@@ -223,7 +231,7 @@ is_running(Recorder *self, const Activation *activation)
 static Activation *
 innermost(Recorder *self, bool running)
 {
-    if (check_thread(self) < 0) {
+    if (mp_check_thread(self) < 0) {
         return NULL;
     }
     Activation *activation = self->depth > 0 ? &self->stack[self->depth - 1] : NULL;
@@ -324,6 +332,31 @@ recorder_pending(PyObject *object, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
+/* poke(position, value): puts another object on the value stack, `position` below its top. */
+static PyObject *
+recorder_poke(PyObject *object, PyObject *args)
+{
+    Recorder *self = (Recorder *)object;
+    Py_ssize_t position;
+    PyObject *value;
+    if (!PyArg_ParseTuple(args, "nO:poke", &position, &value)) {
+        return NULL;
+    }
+    Activation *activation = innermost(self, true);
+    if (activation == NULL) {
+        return NULL;
+    }
+    PyObject **base = activation->frame->localsplus + activation->plan->code->co_nlocalsplus;
+    if (self->top == NULL || position < 0 || position >= self->top - base || self->top[-1 - position] == NULL) {
+        PyErr_SetString(PyExc_IndexError, "no such stack value, or no instruction is being reported");
+        return NULL;
+    }
+    PyObject *old = self->top[-1 - position];
+    self->top[-1 - position] = Py_NewRef(value);
+    Py_DECREF(old);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 recorder_counts(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -360,6 +393,15 @@ static PyMethodDef recorder_methods[] = {
     {"function", recorder_function, METH_NOARGS, "function()\n--\n\nThe function object that the frame runs, or None."},
     {"depth", recorder_depth, METH_NOARGS, "depth()\n--\n\nHow many monitored frames are running."},
     {"pending", recorder_pending, METH_NOARGS, "pending()\n--\n\n(code, index) of each monitored frame, outermost first."},
+    {"frames", mp_recorder_frames, METH_NOARGS,
+     "frames()\n--\n\n(function, code, index, locals, stack) of each monitored frame, outermost first."},
+    {"divert", mp_recorder_divert, METH_VARARGS,
+     "divert(after, n_out)\n--\n\nTake the current instruction as a whole: monitor nothing below it, then call after."},
+    {"forget", mp_recorder_forget, METH_NOARGS,
+     "forget()\n--\n\nCall nothing when the pending instructions of the outer frames finish."},
+    {"position", mp_recorder_position, METH_NOARGS,
+     "position()\n--\n\n(code, index) where the innermost frame goes on, inside an `after`."},
+    {"poke", recorder_poke, METH_VARARGS, "poke(position, value)\n--\n\nReplace a stack value, 0 being the top."},
     {"counts", recorder_counts, METH_NOARGS, "counts()\n--\n\nEvents seen, events reported, frames entered."},
     {NULL, NULL, 0, NULL},
 };
@@ -375,7 +417,7 @@ PyTypeObject mp_RecorderType = {
     .tp_name = "magpy_runtime._native.Recorder",
     .tp_basicsize = sizeof(Recorder),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Recorder(plan_for, on_enter=None, on_exit=None, on_stop=None)\n--\n\nCaptures one run of a program.",
+    .tp_doc = "Recorder(plan_for, on_enter=None, on_exit=None, on_stop=None, on_error=None)\n--\n\nCaptures one run of a program.",
     .tp_new = recorder_new,
     .tp_dealloc = recorder_dealloc,
     .tp_traverse = recorder_traverse,

@@ -42,7 +42,7 @@ def _effects() -> dict[int, Callable[[int], int]]:
 _EFFECTS = _effects()
 
 
-def _effect(op: int, arg: int, jump: bool) -> int:
+def stack_effect(op: int, arg: int, jump: bool) -> int:
     """What one instruction does to the stack's depth, when it jumps or when it does not."""
     special = _EFFECTS.get(op)
     if special is not None:
@@ -50,8 +50,8 @@ def _effect(op: int, arg: int, jump: bool) -> int:
     return dis.stack_effect(op, arg if op >= _HAS_ARGUMENT else None, jump=jump)
 
 
-def _handlers(code: CodeType) -> Iterator[tuple[int, int]]:
-    """The exception handlers of a code object: the code unit where each starts, and the depth there.
+def exception_entries(code: CodeType) -> Iterator[tuple[int, int, int, int]]:
+    """The exception table: first code unit, end, the handler's code unit, and the depth there.
 
     The table's format is described in CPython's `Objects/exception_handling_notes.txt`.
     """
@@ -63,9 +63,9 @@ def _handlers(code: CodeType) -> Iterator[tuple[int, int]]:
             numbers.append(value)
             value = 0
     for at in range(0, len(numbers), 4):
-        _, _, target, depth_and_lasti = numbers[at : at + 4]
+        start, size, target, depth_and_lasti = numbers[at : at + 4]
         # The stack is cut to the depth; then the last instruction's index if asked for, and the exception.
-        yield target, (depth_and_lasti >> 1) + (depth_and_lasti & 1) + 1
+        yield start, start + size, target, (depth_and_lasti >> 1) + (depth_and_lasti & 1) + 1
 
 
 def _argument(bytecode: bytes, unit: int) -> tuple[int, int, int]:
@@ -92,7 +92,7 @@ def stack_depths(code: CodeType) -> "array[int]":
     bytecode = code.co_code
     length = len(bytecode) // 2
     depths = array("i", [UNREACHABLE]) * length
-    todo = [(0, 0), *_handlers(code)]
+    todo = [(0, 0), *((target, depth) for _, _, target, depth in exception_entries(code))]
     while todo:
         start, depth = todo.pop()
         while True:
@@ -110,9 +110,9 @@ def stack_depths(code: CodeType) -> "array[int]":
                 following += 1
             if op in _JUMPS:
                 target = following - arg if op in _BACKWARD else following + arg
-                todo.append((target, depth + _effect(op, arg, True)))
+                todo.append((target, depth + stack_effect(op, arg, True)))
             if op in _ALWAYS_JUMPS or op in _LEAVES:
                 break
-            depth += _effect(op, arg, False)
+            depth += stack_effect(op, arg, False)
             start = following
     return depths

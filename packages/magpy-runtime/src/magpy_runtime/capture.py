@@ -36,6 +36,19 @@ getting their events. A program that sets a trace function itself during the run
 and so does whatever would make it incomplete: a frame that is left in a pause, or that was entered without an event
 (3.11: a generator suspended in `yield from` since before the run, resumed by an exception that the inner one catches).
 
+**Boundaries.** An operation that cannot be followed is taken as a whole. `divert(after, n_out)`, called inside a
+`before` or later while the innermost frame's current instruction is in progress, replaces what is due after it:
+`after(None, outputs, None)` is called when it has finished, with the top `n_out` stack values (None when it raised, `()`
+when it left the frame), and until then no frame that is entered below is monitored (no plan, no entry, no exit). When
+the instruction has finished already (inside an `after`), it is called at once. Inside any `after`, `position()` is the
+code and the first code unit where the innermost frame goes on. `forget()` drops what is due in all outer frames.
+`frames()` gives `(function, code, index, locals, stack)` of all monitored frames, outermost first: `index` is that of
+the instruction that runs in the frame (CALL where 3.11 is at its PRECALL), `locals` are all `co_nlocalsplus` slots (the
+cells themselves, NULL where unbound), `stack` holds the values below those that the instruction takes (see `pops`),
+deepest first. An `on_error(exception)` that returns something true says that it took care of what a before, after,
+enter or exit callback raised: the capture goes on then; without a `divert`, an instruction whose `before` failed gets
+no `after`.
+
 **Callbacks.** They run with no events, with room to recurse beyond the program's limit, and without garbage
 collection, so that finalizers of the program run in the program. An input that `before` keeps lives longer than
 natively: when it dies afterwards, its finalizer runs unseen. They have to be quick: a skipped instruction costs
@@ -46,6 +59,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, TypeAlias
 
+from magpy_runtime._instructions import in_handler, jump_target, next_index, pops, pushes
 from magpy_runtime._native import (
     NULL,
     NullType,
@@ -94,7 +108,12 @@ __all__ = [
     "Recorder",
     "dict_version",
     "has_instance_dict",
+    "in_handler",
     "instance_dict",
+    "jump_target",
+    "next_index",
+    "pops",
+    "pushes",
     "super_lookup",
     "type_lookup",
     "type_version",

@@ -1,0 +1,146 @@
+/* What a recorder does at a boundary: read all frames' state, watch one instruction as a whole, begin anew. */
+#include "capture.h"
+
+/* What the frames() method says of one frame: (function, code, index, locals, stack). NULL with an exception set. */
+static PyObject *
+frame_state(const Activation *activation)
+{
+    Frame *frame = activation->frame;
+    PyCodeObject *code = activation->plan->code;
+    const CodeTables *tables = mp_code_tables(code);
+    if (tables == NULL) {
+        return NULL;
+    }
+    int index = activation->index, nlocals = code->co_nlocalsplus;
+    int kept = index >= 0 && index < tables->length ? tables->kept[index] : -1;
+    if (kept < 0) {
+        PyErr_Format(PyExc_ValueError, "the stack of %R is not known at code unit %d", code, index);
+        return NULL;
+    }
+    PyObject *locals = PyTuple_New(nlocals), *stack = PyTuple_New(kept);
+    PyObject *result = NULL;
+    if (locals != NULL && stack != NULL) {
+        for (int i = 0; i < nlocals; i++) {
+            PyObject *value = frame->localsplus[i];
+            PyTuple_SET_ITEM(locals, i, Py_NewRef(value != NULL ? value : mp_null));
+        }
+        for (int i = 0; i < kept; i++) {
+            PyObject *value = frame->localsplus[nlocals + i];
+            PyTuple_SET_ITEM(stack, i, Py_NewRef(value != NULL ? value : mp_null));
+        }
+        PyObject *function = mp_frame_function(frame);
+        result = Py_BuildValue("OOiOO", function != NULL ? function : Py_None, code, (int)tables->indices[index],
+                               locals, stack);
+    }
+    Py_XDECREF(locals);
+    Py_XDECREF(stack);
+    return result;
+}
+
+/* frames(): the state of every monitored frame, outermost first. */
+PyObject *
+mp_recorder_frames(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (mp_check_thread(self) < 0) {
+        return NULL;
+    }
+    Frame *frame = self->depth > 0 ? mp_current_frame(self->tstate) : NULL;
+    for (Py_ssize_t i = self->depth - 1; i >= 0; i--) {
+        const Activation *activation = &self->stack[i];
+        while (frame != NULL && frame != activation->frame) {
+            frame = frame->previous;
+        }
+        if (frame == NULL || mp_frame_code(frame) != activation->plan->code) {
+            PyErr_SetString(PyExc_RuntimeError, "a monitored frame is not running");
+            return NULL;
+        }
+    }
+    PyObject *result = PyTuple_New(self->depth);
+    for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(result); i++) {
+        PyObject *state = frame_state(&self->stack[i]);
+        if (state == NULL) {
+            Py_CLEAR(result);
+            break;
+        }
+        PyTuple_SET_ITEM(result, i, state);
+    }
+    return result;
+}
+
+/* divert(after, n_out): `after` (kept) is called when the innermost frame's current instruction has finished, in
+ * place of what was due; until then no frame below it is monitored. */
+PyObject *
+mp_recorder_divert(PyObject *object, PyObject *args)
+{
+    Recorder *self = (Recorder *)object;
+    PyObject *after;
+    int n_out;
+    if (!PyArg_ParseTuple(args, "Oi:divert", &after, &n_out) || mp_check_thread(self) < 0) {
+        return NULL;
+    }
+    if (!PyCallable_Check(after)) {
+        PyErr_SetString(PyExc_TypeError, "divert() argument 'after' must be callable");
+        return NULL;
+    }
+    if (n_out < 0) {
+        PyErr_SetString(PyExc_ValueError, "divert() argument 'n_out' must not be negative");
+        return NULL;
+    }
+    if (self->status != RECORDER_RUNNING || self->depth == 0) {
+        PyErr_SetString(PyExc_RuntimeError, "no monitored frame is running");
+        return NULL;
+    }
+    Activation *activation = &self->stack[self->depth - 1];
+    PyObject *state = activation->state, *diverted = self->diverted;
+    activation->pending = NULL;
+    activation->state = NULL;
+    self->diverted = Py_NewRef(after);
+    self->diverted_out = n_out;
+    Py_XDECREF(state);
+    Py_XDECREF(diverted);
+    Py_RETURN_NONE;
+}
+
+/* forget(): nothing is called when the pending instructions of the outer frames finish. */
+PyObject *
+mp_recorder_forget(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (mp_check_thread(self) < 0) {
+        return NULL;
+    }
+    PyObject *states = PyList_New(0);
+    for (Py_ssize_t i = 0; states != NULL && i + 1 < self->depth; i++) {
+        Activation *activation = &self->stack[i];
+        activation->pending = NULL;
+        if (activation->state != NULL) {
+            int status = PyList_Append(states, activation->state);
+            Py_CLEAR(activation->state);
+            if (status < 0) {
+                Py_CLEAR(states);
+            }
+        }
+    }
+    if (states == NULL) {
+        return NULL;
+    }
+    Py_DECREF(states);
+    Py_RETURN_NONE;
+}
+
+/* position(): (code, where it goes on) inside an `after`, else (code, index) of the current instruction. */
+PyObject *
+mp_recorder_position(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (mp_check_thread(self) < 0) {
+        return NULL;
+    }
+    if (self->depth == 0) {
+        PyErr_SetString(PyExc_RuntimeError, "no monitored frame is running");
+        return NULL;
+    }
+    const Activation *activation = &self->stack[self->depth - 1];
+    return Py_BuildValue("Oi", activation->plan->code, self->next >= 0 ? self->next : activation->index);
+}
