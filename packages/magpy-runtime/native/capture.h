@@ -105,6 +105,7 @@ typedef struct Recorder {
                                  * below which nothing is monitored meanwhile */
     int diverted_out;           /* stack values given to `diverted` */
     int next;                   /* inside an `after`: the code unit that comes next; else -1 */
+    int phase;                  /* 0: before an instruction, 1: after it, 2: a frame was entered, 3: it is left */
     PyObject *doom;             /* owned or NULL: an exception that ends the capture at the next event */
     PyObject *error;            /* owned or NULL */
     RecorderStatus status;
@@ -144,6 +145,9 @@ PyObject *mp_recorder_frames(PyObject *object, PyObject *ignored);
 PyObject *mp_recorder_divert(PyObject *object, PyObject *args);
 PyObject *mp_recorder_forget(PyObject *object, PyObject *ignored);
 PyObject *mp_recorder_position(PyObject *object, PyObject *ignored);
+PyObject *mp_recorder_inputs(PyObject *object, PyObject *ignored);
+PyObject *mp_recorder_upcoming(PyObject *object, PyObject *argument);
+PyObject *mp_recorder_phase(PyObject *object, PyObject *ignored);
 
 /* plan.c */
 Plan *mp_plan_known(Recorder *recorder, PyCodeObject *code);

@@ -221,7 +221,9 @@ deliver_after(Recorder *recorder, Activation *activation, PyObject *outputs)
         return;
     }
     PyObject *args[4] = {NULL, state != NULL ? state : Py_None, outputs, item->arg};
+    recorder->phase = 1;
     PyObject *result = call_back(recorder, item->after, args + 1, 3);
+    recorder->phase = 0;
     recorder->top = NULL;
     Py_XDECREF(result);
     Py_XDECREF(state);
@@ -243,7 +245,9 @@ deliver_diverted(Recorder *recorder, Activation *activation, int unit, bool rais
         }
         else {
             PyObject *args[4] = {NULL, Py_None, outputs, Py_None};
+            recorder->phase = 1;
             PyObject *result = call_back(recorder, after, args + 1, 3);
+            recorder->phase = 0;
             Py_XDECREF(result);
             Py_DECREF(outputs);
         }
@@ -316,7 +320,9 @@ report_enter(Recorder *recorder, Activation *activation, int kind)
     }
     else {
         PyObject *args[5] = {NULL, (PyObject *)activation->plan->code, function, values, kind_object};
+        recorder->phase = 2;
         PyObject *result = call_back(recorder, recorder->on_enter, args + 1, 4);
+        recorder->phase = 0;
         Py_XDECREF(result);
     }
     Py_XDECREF(values);
@@ -495,7 +501,9 @@ leave(Recorder *recorder, Frame *frame, PyObject *value, int kind)
             return;
         }
         PyObject *args[4] = {NULL, (PyObject *)activation->plan->code, value, kind_object};
+        recorder->phase = 3;
         PyObject *result = call_back(recorder, recorder->on_exit, args + 1, 3);
+        recorder->phase = 0;
         Py_XDECREF(result);
         Py_DECREF(kind_object);
         deliver_diverted(recorder, activation, -1, kind == 2, true);

@@ -144,3 +144,70 @@ mp_recorder_position(PyObject *object, PyObject *Py_UNUSED(ignored))
     const Activation *activation = &self->stack[self->depth - 1];
     return Py_BuildValue("Oi", activation->plan->code, self->next >= 0 ? self->next : activation->index);
 }
+
+/* `count` stack values of the innermost frame from `first` on, counted from the bottom. */
+static PyObject *
+values_from(const Activation *activation, int first, int count)
+{
+    PyObject **base = activation->frame->localsplus + activation->plan->code->co_nlocalsplus + first;
+    PyObject *values = PyTuple_New(count);
+    for (int i = 0; values != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(values, i, Py_NewRef(base[i] != NULL ? base[i] : mp_null));
+    }
+    return values;
+}
+
+/* inputs(): what the innermost frame's current instruction takes from the stack, deepest first. */
+PyObject *
+mp_recorder_inputs(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (mp_check_thread(self) < 0) {
+        return NULL;
+    }
+    if (self->depth == 0) {
+        PyErr_SetString(PyExc_RuntimeError, "no monitored frame is running");
+        return NULL;
+    }
+    const Activation *activation = &self->stack[self->depth - 1];
+    const CodeTables *tables = mp_code_tables(activation->plan->code);
+    if (tables == NULL) {
+        return NULL;
+    }
+    int index = tables->indices[activation->index];
+    int kept = tables->kept[index];
+    return values_from(activation, kept, kept < 0 ? 0 : tables->depths[index] - kept);
+}
+
+/* upcoming(kept): inside an `after`, (where the innermost frame goes on, its stack values above the `kept` deepest). */
+PyObject *
+mp_recorder_upcoming(PyObject *object, PyObject *argument)
+{
+    Recorder *self = (Recorder *)object;
+    int kept = (int)PyLong_AsLong(argument);
+    if ((kept < 0 && PyErr_Occurred()) || mp_check_thread(self) < 0) {
+        return NULL;
+    }
+    if (self->depth == 0 || self->next < 0) {
+        PyErr_SetString(PyExc_RuntimeError, "no instruction has just finished");
+        return NULL;
+    }
+    const Activation *activation = &self->stack[self->depth - 1];
+    const CodeTables *tables = mp_code_tables(activation->plan->code);
+    if (tables == NULL) {
+        return NULL;
+    }
+    int count = tables->depths[self->next] - kept;
+    if (kept < 0 || count < 0) {
+        PyErr_SetString(PyExc_ValueError, "the stack is not that deep");
+        return NULL;
+    }
+    return Py_BuildValue("iN", self->next, values_from(activation, kept, count));
+}
+
+/* phase(): what the current callback is about, see `Phase` in magpy_runtime.capture. */
+PyObject *
+mp_recorder_phase(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromLong(((Recorder *)object)->phase);
+}
