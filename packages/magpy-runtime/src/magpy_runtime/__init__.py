@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from magpy_runtime._backends import UnknownBackendError, names, resolve
     from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, fact_table, guard_helpers, memory_places, metadata
+    from magpy_runtime._freezing import FrozenCheck, may_freeze
     from magpy_runtime._graph_facts import Hints
     from magpy_runtime._record import Record, RecordCache
 
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "ABSENT": "_checks",
+    "FrozenCheck": "_freezing",
     "Hints": "_graph_facts",
     "ModeCheck": "_checks",
     "Record": "_record",
@@ -23,6 +25,7 @@ _MODULES = {
     "UnknownBackendError": "_backends",
     "fact_table": "_checks",
     "guard_helpers": "_checks",
+    "may_freeze": "_freezing",
     "memory_places": "_checks",
     "metadata": "_checks",
     "names": "_backends",
@@ -31,6 +34,7 @@ _MODULES = {
 
 __all__ = [
     "ABSENT",
+    "FrozenCheck",
     "Hints",
     "ModeCheck",
     "Record",
@@ -39,6 +43,7 @@ __all__ = [
     "UnknownBackendError",
     "fact_table",
     "guard_helpers",
+    "may_freeze",
     "memory_places",
     "metadata",
     "names",

@@ -80,7 +80,9 @@ class Inductor:
         """
         frozen = tuple(sorted(set(hints.held) - set(hints.updated))) if self.freeze and hints is not None else ()
         if frozen and not _needs_gradients(inputs):
-            raise NotImplementedError
+            from ._freezing import compile_frozen
+
+            return compile_frozen(self, module, inputs, frozen, hints)
         return compile_graph(module, inputs, hints, self.settings, self.entry)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._freezing import FrozenCheck
 
 
 @dataclass(slots=True)
@@ -30,6 +33,7 @@ class Record:
         updated: numbers of the graph's inputs that it updates.
         may_raise: whether an operator of the graph raises for some values of its inputs.
         switches: whether the graph changes modes of torch on its way.
+        frozen: whether the tensors that the graph takes for constants are as they were; None where it takes none.
         random: whether the graph draws random numbers.
         boundary: the boundary at which it ends, None where it ends with the call.
         hits: calls that it served.
@@ -53,6 +57,7 @@ class Record:
     updated: tuple[int, ...] = ()
     may_raise: bool = False
     switches: bool = False
+    frozen: FrozenCheck | None = None
     boundary: Any = None
     hits: int = 0
     timings: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,180 @@
+"""Freezing: parameters and buffers become constants of the compiled graph, and a check tells whether they still are."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import torch
+import torch.fx
+
+from . import _torch
+from ._backends import with_fake_inputs
+from ._graph_facts import GraphFacts, Hints, graph_facts
+from ._inductor import Inductor, Run, compile_graph, direct, is_inference, labelled
+
+_pointer: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
+_version: Final[Callable[[torch.Tensor], int]] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+
+
+class FrozenCheck:
+    """Whether tensors hold the values that they held when they were made constants, as far as torch counts.
+
+    It looks at version counters and addresses. The memory is held, so an address means the same memory. Neither shows
+    what is written through `.data`, through a numpy array or from another process; `checksum` does.
+
+    Args:
+        tensors: the tensors.
+        paths: for each of them how it was found, to be remembered when it turns out to vary.
+    """
+
+    __slots__ = ("_memory", "_pointers", "_sums", "_versions", "paths", "tensors")
+
+    def __init__(self, tensors: list[torch.Tensor], paths: list[Any]) -> None:
+        self.tensors = tensors
+        self._memory = [each.detach() for each in tensors]
+        self._pointers = [*map(_pointer, tensors)]
+        self._versions = [*map(_version, tensors)]
+        self._sums: list[Any] | None = None
+        self.paths = paths
+
+    def __call__(self) -> bool:
+        """Compare now."""
+        return [*map(_version, self.tensors)] == self._versions and [*map(_pointer, self.tensors)] == self._pointers
+
+    def moved(self) -> list[Any]:
+        """The paths of those that differ."""
+        known = zip(self.tensors, self._versions, self._pointers, self.paths, strict=True)
+        return [
+            path for each, version, pointer, path in known if (_version(each), _pointer(each)) != (version, pointer)
+        ]
+
+    def checksum(self) -> int | None:
+        """The number of the first tensor whose values are not those of the first time this was asked; None if all are."""
+        sums = [_checksum(each) for each in self._memory]
+        if self._sums is None:
+            self._sums = sums
+        return next(
+            (number for number, pair in enumerate(zip(sums, self._sums, strict=True)) if pair[0] != pair[1]), None
+        )
+
+
+def _checksum(tensor: torch.Tensor) -> Any:
+    """A number that changes, but for rare accidents, when a tensor's values do."""
+    with torch.no_grad(), torch.inference_mode(False):
+        data = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+        if data.numel() == 0:
+            return 0
+        raw = data.view(torch.uint8).to(torch.int64)
+        places = torch.arange(raw.numel(), device=raw.device) % 65_521 + 1
+        return int((raw * places).sum()), int(raw.sum())
+
+
+def may_freeze(tensor: Any) -> bool:
+    """Whether a tensor can be a constant: dense, of torch's own classes, with a version counter."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and tensor.layout is torch.strided
+        and not tensor.is_inference()
+        and not tensor.is_nested
+        and not tensor.is_quantized
+        and tensor.device.type != "meta"
+    )
+
+
+def compile_frozen(
+    backend: Inductor, module: torch.fx.GraphModule, inputs: list[Any], frozen: tuple[int, ...], hints: Hints
+) -> Run:
+    """Compile a graph with some of its inputs as constants.
+
+    Args:
+        backend: the backend and its settings.
+        module: the graph; it is used up.
+        inputs: its inputs in one call.
+        frozen: numbers of those that become constants.
+        hints: what is known about the graph.
+
+    Returns:
+        A function of all of the graph's inputs.
+    """
+    original = copy.deepcopy(module)
+    rest = [number for number in range(len(inputs)) if number not in set(frozen)]
+    others = [inputs[number] for number in rest]
+    for number, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        if number in frozen:
+            module.register_buffer(f"frozen_{number}", inputs[number].detach())
+            with module.graph.inserting_before(node):
+                node.replace_all_uses_with(module.graph.get_attr(f"frozen_{number}"))
+            module.graph.erase_node(node)
+    module.recompile()
+    settings = {**backend.settings, "freezing": True}
+    facts: list[GraphFacts] = []
+    graphs: list[Any] = []
+    grad = torch.is_grad_enabled()
+
+    def note(gm: torch.fx.GraphModule, fakes: list[Any], versions: list[int], outputs: Any) -> None:
+        facts.append(graph_facts(gm, fakes, versions, outputs, hints, grad))
+
+    def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run | None:
+        if facts[0].gradients or facts[0].updates or facts[0].switches:
+            return None
+        with _torch.graphs_of_inductor() as found, torch.no_grad():
+            compiled: Any = _torch.compile_fx(gm, fakes, config_patches=settings)
+        graphs.extend(found)
+        return cast(Run, compiled)
+
+    general = with_fake_inputs(cast(Any, compile_it), module, others, note)
+    if general is None:
+        return compile_graph(original, inputs, hints, backend.settings, backend.entry)
+    if facts[0].functional and backend.entry != "compile_fx" and len(graphs) == 1 and is_inference(graphs[0]):
+        call = graphs[0].current_callable if facts[0].devices == {"cpu"} else graphs[0]
+        if _same(general, call, others):
+            return _without(rest, direct(call, "inner"), call)
+    return _without(rest, labelled(general, "compile_fx"), None)
+
+
+def _same(general: Run, call: Run, inputs: list[Any]) -> bool:
+    """Whether code takes the inputs that are left, in their order: it gives what AOTAutograd's wrapper around it gives."""
+    state = torch.default_generator.get_state()
+    with torch.no_grad():
+        expected = general(*inputs)
+        torch.default_generator.set_state(state)
+        try:
+            found = call([*inputs])
+        except Exception:
+            return False
+        finally:
+            torch.default_generator.set_state(state)
+    pairs = zip(found, expected, strict=False)
+    return len(found) == len(expected) and all(one.equal(two) or bool((one != one).any()) for one, two in pairs)
+
+
+def _without(rest: list[int], run: Run, call: Run | None) -> Run:
+    """A function of all inputs around one of those that are left."""
+    if not rest:
+
+        def thawed(*inputs: Any) -> Any:
+            return run()
+
+    elif len(rest) == 1:
+        [only] = rest
+
+        def thawed(*inputs: Any) -> Any:
+            return run(inputs[only])
+
+    else:
+        pick = operator.itemgetter(*rest)
+
+        def thawed(*inputs: Any) -> Any:
+            return run(*pick(inputs))
+
+    thawed.entry = getattr(run, "entry", "compile_fx")  # type: ignore[attr-defined]
+    thawed.rest = rest  # type: ignore[attr-defined]
+    if call is not None:
+        thawed.boxed_rest = call  # type: ignore[attr-defined]
+    return thawed
+
+
+__all__ = ["FrozenCheck", "compile_frozen", "may_freeze"]
