@@ -16,6 +16,7 @@ from magpy_runtime import resolve
 from ._compiled import Compiled, Config
 from ._module import compile_module, entries_of_module
 from ._refusals import NotCompiled, strip
+from ._state import line_of
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -139,6 +140,27 @@ def _look_like(target: Any) -> Callable[[Any], Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundaryInfo:
+    """An operation at which a record is split: it runs eagerly, between two segments.
+
+    Attributes:
+        operation: what it is, in words.
+        reason: why the record is split there, see `magpy.REASONS`.
+        file: the user's file, "" if unknown.
+        line: the line in it, 0 if unknown.
+        taken: how often it ran.
+        outcomes: how often the program went on where: at a line, or "raised".
+    """
+
+    operation: str
+    reason: str
+    file: str
+    line: int
+    taken: int
+    outcomes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Info:
     """How the calls of a compiled callable were served.
 
@@ -161,7 +183,7 @@ class Info:
     records: int
     graphs: int
     ops: int
-    boundaries: tuple[Any, ...]
+    boundaries: tuple[BoundaryInfo, ...]
     reasons: tuple[NotCompiled, ...]
     timings: dict[str, float]
 
@@ -185,7 +207,7 @@ def states(compiled: Any) -> list[Compiled]:
 def info(compiled: Any) -> Info:
     """How the calls of a compiled callable were served, and why some were not compiled."""
     found = states(compiled)
-    records = [record for state in found for record in state.cache.records]
+    records = [record for state in found for record in state.records()]
     timings: dict[str, float] = {}
     for state in found:
         for name, seconds in [*state.statistics.timings.items()]:
@@ -197,10 +219,28 @@ def info(compiled: Any) -> Info:
         records=len(records),
         graphs=sum(record.graph is not None for record in records),
         ops=sum(record.operators for record in records),
-        boundaries=(),
+        boundaries=tuple(boundary for state in found for boundary in _boundaries(state)),
         reasons=tuple(replace(reason) for state in found for reason in [*state.statistics.reasons.values()]),
         timings=timings,
     )
+
+
+def _boundaries(state: Compiled) -> list[BoundaryInfo]:
+    """The boundaries of a compiled callable: each operation once, however many records end there."""
+    found: dict[tuple[str, str, int], BoundaryInfo] = {}
+    for record in state.records():
+        site = record.boundary
+        if site is None:
+            continue
+        key = (site.text, site.file, site.line)
+        known = found.get(key)
+        outcomes = {} if known is None else known.outcomes
+        for start, count in site.outcomes.items():
+            where = "raised" if start is None else f"line {line_of(site.frames[-1].code, start)}"
+            outcomes[where] = outcomes.get(where, 0) + count
+        taken = site.taken + (0 if known is None else known.taken)
+        found[key] = BoundaryInfo(site.text, site.slug, site.file, site.line, taken, outcomes)
+    return [*found.values()]
 
 
 def reset(compiled: Any) -> None:

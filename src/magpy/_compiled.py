@@ -17,14 +17,17 @@ import torch
 from magpy_annotations import Registry, default_registry
 from magpy_codegen import forget_source
 from magpy_runtime import Record, RecordCache
+from magpy_runtime import capture as _capture
 from magpy_runtime.capture import instance_dict
 
 from . import _torch
 from ._monitor import Monitor, Run, internal_error
 from ._observe import tell
-from ._reasons import Boundary
-from ._recording import Entry, make_draft
+from ._points import following
+from ._reasons import Boundary as Refusal
+from ._recording import make_draft
 from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, strip, warn
+from ._segments import BoundarySite, Point, Tree
 
 _ATTEMPTS: Final = 3
 _LONGEST_WAIT: Final = 1 << 16
@@ -143,6 +146,7 @@ class Compiled:
         self.target = target
         self.config = config
         self.cache = RecordCache(config.record_limit)
+        self.tree = Tree(config.record_limit)
         self.statistics = Statistics()
         self.failures = 0
         self.exceptions = 0
@@ -175,6 +179,8 @@ class Compiled:
             problem = self._served_badly(record, error)
         else:
             record.hits += 1
+            if record.boundary is not None:
+                return self._go_on(record.boundary, result)
             self.statistics.hits += 1
             return result
         if random_state is not None:
@@ -186,7 +192,96 @@ class Compiled:
         self._refuse(problem)
         return result
 
-    def _served_badly(self, record: Record, error: Exception) -> Boundary:
+    # -- behind a boundary --------------------------------------------------------------------------------------------
+
+    def _go_on(self, site: BoundarySite, left: tuple[Any, ...]) -> Any:
+        """Serve the rest of a call behind a segment that ended at a boundary.
+
+        Args:
+            site: the boundary.
+            left: the operation, its arguments, its keyword arguments, and the slots.
+        """
+        while True:
+            function, args, keywords, slots = left
+            site.taken += 1
+            error = None
+            try:
+                outcome = function(*args, **keywords)
+            except BaseException as raised:
+                error = raised
+            if error is None:
+                point, pushed = site.go_on(outcome, args)
+            else:
+                strip(error)
+                point, pushed = site.lead(None), (error,)
+                error = None
+            slots += pushed
+            del function, args, keywords, outcome, pushed, left
+            found, problem = None, None
+            try:
+                found = point.cache.find(slots, {})
+            except Exception as failed:
+                problem = settle(internal_error(failed))
+            if found is None:
+                return self._side_exit(point, slots) if problem is None else self._resume(point, slots)
+            record, bound = found
+            random_state = torch.default_generator.get_state() if record.random else None
+            try:
+                result = record.mock(bound, record.run)
+            except Exception as failed:
+                problem = self._served_badly(record, failed)
+            else:
+                record.hits += 1
+                if record.boundary is None:
+                    self.statistics.hits += 1
+                    return result
+                site, left = record.boundary, result
+                del found, bound, result
+                continue
+            if random_state is not None:
+                torch.default_generator.set_state(random_state)
+            point.cache.discard(record)
+            _forget(record)
+            self._note(problem)
+            return self._resume(point, slots)
+
+    def _resume(self, point: Point, slots: tuple[Any, ...]) -> Any:
+        """Let the program itself go on at a resume point."""
+        self.statistics.native += 1
+        frames, error = point.rebuild(following, slots)
+        del slots
+        return _capture.resume(frames, error)
+
+    def _side_exit(self, point: Point, slots: tuple[Any, ...]) -> Any:
+        """No segment fits: the program goes on, and is watched where that may give one."""
+        if point.cache.full and not point.refused:
+            point.refused = True
+            self._note(Refusal("record-limit", f"after a boundary in {point.frames[-1].code.co_qualname}"))
+        if point.cache.full or point.failures >= _ATTEMPTS or not self.lock.acquire(blocking=False):
+            return self._resume(point, slots)
+        monitor = None
+        problem = None
+        _recording.active = True
+        try:
+            try:
+                if point.cache.records:
+                    point.cache.note_miss(slots, {})
+                monitor = Monitor(registry())
+                monitor.prepare(self.tree, point, point.cache.unstable)
+            except Refusal as boundary:
+                problem = boundary
+            except Exception as error:
+                problem = settle(internal_error(error))
+            if monitor is not None:
+                return self._watched(monitor, monitor.resume(point, slots), point)
+        finally:
+            _recording.active = False
+            self.lock.release()
+        assert problem is not None
+        self._note(problem)
+        return self._resume(point, slots)
+
+    def _served_badly(self, record: Record, error: Exception) -> Refusal:
         """Graph or mock raised. Returns the reason if the call can be made again; raises where something was changed."""
         if isinstance(error, _Damage):
             original = error.error
@@ -203,12 +298,12 @@ class Compiled:
         if record.effects and not in_graph:
             raise error
         if in_graph:
-            boundary = Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}")
+            boundary = Refusal("backend-failed", f"{type(error).__name__}: {str(error)[:200]}")
             boundary.__cause__ = error
             return settle(boundary)
         return settle(internal_error(error))
 
-    def _guard_failed(self, problem: Boundary, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _guard_failed(self, problem: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A guard raised: its record goes."""
         for record in self.cache.records:
             try:
@@ -221,7 +316,7 @@ class Compiled:
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         fullgraph = self.config.fullgraph
         if is_disabled(self.target):
-            self._refuse(Boundary("disabled", _name(self.target)))
+            self._refuse(Refusal("disabled", _name(self.target)))
             return self._native(args, kwargs)
         if not fullgraph and (self.failures >= _ATTEMPTS or self.wait):
             if self.wait:
@@ -237,14 +332,14 @@ class Compiled:
         try:
             try:
                 self._prepare(args, kwargs)
-                entry = Entry.now()
                 monitor = Monitor(registry())
-            except Boundary as boundary:
+                monitor.prepare(None if fullgraph else self.tree, None, self.cache.unstable)
+            except Refusal as boundary:
                 problem = boundary
             except Exception as error:
                 problem = settle(internal_error(error))
             if monitor is not None:
-                return self._record(monitor, entry, args, kwargs)
+                return self._record(monitor, args, kwargs)
         finally:
             _recording.active = False
             self.lock.release()
@@ -256,41 +351,45 @@ class Compiled:
         """Learn from a miss which facts do not hold."""
         cache = self.cache
         if cache.full and ("record-limit", "", 0) in self.statistics.reasons:
-            raise Boundary("record-limit")
+            raise Refusal("record-limit")
         if cache.records:
             cache.note_miss(args, kwargs)
         if cache.full:
             worst = sorted(cache.failed.items(), key=lambda item: -item[1])[:3]
-            raise Boundary("record-limit", "; ".join(text for text, _ in worst))
+            raise Refusal("record-limit", "; ".join(text for text, _ in worst))
 
     def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.statistics.native += 1
         return self.target(*args, **kwargs)
 
-    def _record(self, monitor: Monitor, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        cache, statistics = self.cache, self.statistics
+    def _record(self, monitor: Monitor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tell("watching", self)
-        run = monitor.run(self.target, args, kwargs)
+        return self._watched(monitor, monitor.run(self.target, args, kwargs), None)
+
+    def _watched(self, monitor: Monitor, run: Run, point: Point | None) -> Any:
+        """Make records of what a monitored run of the call, or of its rest behind a point, has shown."""
+        statistics = self.statistics
         if run.observed:
             statistics.monitored += 1
         else:
             statistics.native += 1
         self._add_time("run", run.seconds)
         failure = run.failure
+        kept: set[int] = set()
         record: Record | None = None
         try:
             if failure is not None:
                 settle(failure)
-            else:
-                record, failure = self._generate(monitor, entry, args, kwargs, run)
-                if record is not None:
-                    cache.add(record)
-                    self.failures = self.exceptions = 0
-        finally:
+            elif not monitor.over and monitor.known is None:
+                failure = self._draft(monitor, run)
+            made, problem = self._finish(monitor, kept)
+            failure = failure or problem
+            record = made[0] if made else None
             tell("recorded", self, monitor, run, record, failure)
-            _release(monitor, record)
+        finally:
+            _release(monitor, kept)
         if failure is not None:
-            self._failed(failure, run.error)
+            self._failed(failure, run.error, monitor_hint(monitor), point, bool(made))
         if run.error is not None:
             error, run.error = run.error, None
             context = error.__context__
@@ -301,8 +400,64 @@ class Compiled:
                 raise
         return run.result
 
-    def _failed(self, failure: Boundary, error: BaseException | None) -> None:
-        """An attempt gave no record."""
+    def _draft(self, monitor: Monitor, run: Run) -> Refusal | None:
+        """The last segment of a run, which ends with the call."""
+        started = time.perf_counter()
+        try:
+            draft = make_draft(
+                monitor, monitor.entry, monitor.positional, monitor.keywords, run.result, monitor.unstable
+            )
+        except Refusal as boundary:
+            return settle(boundary)
+        except Exception as error:
+            return settle(internal_error(error))
+        finally:
+            self._add_time("generate", time.perf_counter() - started)
+        monitor.drafts.append((monitor.point, draft))
+        return None
+
+    def _finish(self, monitor: Monitor, kept: set[int]) -> tuple[list[Record], Refusal | None]:
+        """Compile the graphs of the segments and add the records; gives those, and why there are no more."""
+        made: list[Record] = []
+        for point, draft in monitor.drafts:
+            started = time.perf_counter()
+            try:
+                record = draft.finish(self.config.backend)
+            except Refusal as boundary:
+                return made, settle(boundary)
+            except Exception as error:
+                return made, settle(internal_error(error))
+            finally:
+                self._add_time("generate", time.perf_counter() - started)
+            for name, seconds in record.timings.items():
+                self._add_time(name, seconds)
+            if record.mutates and record.run is not None:
+                record.run = _Updating(record.run, record.updated if record.may_raise else ())
+            if record.switches and record.run is not None:
+                record.run = _Switching(record.run)
+            if record.graph is not None:
+                kept.add(id(record.graph.graph))
+            made.append(record)
+            if point is None:
+                self.cache.add(record)
+                self.failures = self.exceptions = 0
+            else:
+                point.cache.add(record)
+                point.failures = 0
+        return made, None
+
+    def _failed(
+        self, failure: Refusal, error: BaseException | None, hint: Any, point: Point | None, made: bool
+    ) -> None:
+        """An attempt gave no record, or not all."""
+        if point is not None or made:
+            if hint is None and point is not None and not made:
+                point.failures += 1
+            self._note(failure)
+            return
+        if hint is not None:
+            self._note(failure)
+            return
         if failure.slug == "exception":
             # It may be the arguments' fault, so attempts go on, but ever more rarely.
             self.exceptions += 1
@@ -312,33 +467,12 @@ class Compiled:
         self.failures += 1
         self._refuse(failure, may_raise=error is None)
 
-    def _generate(
-        self, monitor: Monitor, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run
-    ) -> tuple[Record | None, Boundary | None]:
-        started = time.perf_counter()
-        try:
-            draft = make_draft(monitor, entry, len(args), tuple(kwargs), run.result, self.cache.unstable)
-            record = draft.finish(self.config.backend)
-        except Boundary as boundary:
-            return None, settle(boundary)
-        except Exception as error:
-            return None, settle(internal_error(error))
-        finally:
-            self._add_time("generate", time.perf_counter() - started)
-        for name, seconds in record.timings.items():
-            self._add_time(name, seconds)
-        if record.mutates and record.run is not None:
-            record.run = _Updating(record.run, record.updated if record.may_raise else ())
-        if record.switches and record.run is not None:
-            record.run = _Switching(record.run)
-        return record, None
-
     def _add_time(self, name: str, seconds: float) -> None:
         self.statistics.timings[name] = self.statistics.timings.get(name, 0.0) + seconds
 
     # -- reasons ------------------------------------------------------------------------------------------------------
 
-    def _note(self, boundary: Boundary) -> str:
+    def _note(self, boundary: Refusal) -> str:
         details = "".join(getattr(boundary, "__notes__", ()))
         key = (boundary.slug, boundary.file, boundary.line)
         found = self.statistics.reasons.get(key)
@@ -350,7 +484,7 @@ class Compiled:
         self.latest = found
         return details
 
-    def _refuse(self, boundary: Boundary, *, may_raise: bool = True) -> None:
+    def _refuse(self, boundary: Refusal, *, may_raise: bool = True) -> None:
         """A call is not compiled: keep the reason; raise or warn."""
         details = self._note(boundary)
         if self.config.fullgraph:
@@ -365,10 +499,18 @@ class Compiled:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
+    def records(self) -> list[Record]:
+        """All records: those of the call, then those of what comes behind boundaries."""
+        found = [*self.cache.records]
+        for point in [*self.tree.points.values()]:
+            found += point.cache.records
+        return found
+
     def reset(self) -> None:
         """Drop all records and start anew. Calls that other threads are serving now are not disturbed."""
-        records = self.cache.records
+        records = self.records()
         self.cache = RecordCache(self.config.record_limit)
+        self.tree = Tree(self.config.record_limit)
         self.statistics = Statistics()
         self.failures = self.exceptions = self.wait = 0
         self.warned = False
@@ -383,7 +525,7 @@ class Compiled:
     def __del__(self) -> None:
         if not sys.is_finalizing():
             tell("gone", self)
-            for record in self.cache.records:
+            for record in self.records():
                 _forget(record)
 
 
@@ -395,15 +537,26 @@ def _forget(record: Record) -> None:
         _torch.dismantle(record.graph.graph)
 
 
-def _release(monitor: Monitor, record: Record | None) -> None:
+def _release(monitor: Monitor, kept: set[int]) -> None:
     """Let a monitor go. It refers to itself in many ways; without its attributes it needs no garbage collection."""
-    graph = monitor.operators.graph
-    if record is None or record.graph is None or record.graph.graph is not graph:
-        _torch.dismantle(graph)
+    graphs = [monitor.operators.graph]
+    graphs += [draft.record.graph.graph for _, draft in monitor.drafts if draft.record.graph is not None]
+    for graph in graphs:
+        if id(graph) not in kept and vars(graph):
+            _torch.dismantle(graph)
     with contextlib.suppress(Exception):
         monitor.release()
+        for older in monitor.older:
+            older.release()
+    hint = monitor.hint
     vars(monitor.planner).clear()
     vars(monitor).clear()
+    monitor.hint = hint
+
+
+def monitor_hint(monitor: Monitor) -> Any:
+    """The instruction that the next run takes for a boundary as a whole, if this one has found such."""
+    return monitor.hint
 
 
 def is_disabled(target: Any) -> bool:

@@ -29,10 +29,16 @@ def explain(compiled: Any) -> str:
         lines.append(f"not compiled [{reason.slug}] {reason.message}{place} ({reason.count} calls)")
         lines.append(f"    {REASONS[reason.slug].advice}")
         lines += [f"    {line}" for line in reason.details.splitlines()]
+    for boundary in found.boundaries:
+        place = f" at {boundary.file}:{boundary.line}" if boundary.file else ""
+        outcomes = ", ".join(f"{where} ({count})" for where, count in boundary.outcomes.items())
+        lines.append(f"boundary [{boundary.reason}] {boundary.operation}{place}: {boundary.taken} times; then {outcomes}")
     for state in states(compiled):
-        for number, record in enumerate(state.cache.records):
+        for number, record in enumerate(state.records()):
             checks = len(record.checks) + len(record.held)
             lines += ["", f"record {number}: {record.hits} hits, {checks} checks, {record.operators} operators"]
+            if record.boundary is not None:
+                lines.append(f"ends at the boundary {record.boundary.text}, line {record.boundary.line}")
             lines += ["", record.guard_source, record.held_source()[0], record.mock_source]
             if record.effects:
                 lines.append("effects:")

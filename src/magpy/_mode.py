@@ -16,6 +16,10 @@ PROGRAM: Final = "program"
 """Name of the function through which the monitor calls the program; operators called from elsewhere in MagPy are its own."""
 
 
+BEFORE, AFTER, ENTERED, LEFT, WITHIN = range(5)
+"""When a boundary turned up: before or after an instruction, when a frame was entered or left, within an operator."""
+
+
 class _Raised(BaseException):
     """What a torch function raised, told apart from what the rules raise."""
 
@@ -36,7 +40,7 @@ class _Mode(_torch.TorchFunctionMode):
         kwargs = kwargs or {}
         recorder = rules.recorder
         caller = sys._getframe(1).f_code
-        if rules.failed or not recorder.active or (is_own(caller.co_filename) and caller.co_name != PROGRAM):
+        if rules.failed or rules.muted or not recorder.active or (is_own(caller.co_filename) and caller.co_name != PROGRAM):
             return func(*args, **kwargs)
         recorder.pause()
         mode_on, rules.mode_on = rules.mode_on, False
@@ -54,6 +58,12 @@ class WatchedTensorRules(TensorCallRules):
         super().__init__()
         self.mode = _Mode(self)
         self.failed = False
+        self.muted = False
+        self.mark = -1
+
+    def on_error(self, error: BaseException, phase: int) -> bool:
+        """A rule has raised: gives whether the run goes on all the same. See `SplitRules`."""
+        return False
 
     def watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one torch function under the rules. What the function itself raises is the program's."""
@@ -74,21 +84,29 @@ class WatchedTensorRules(TensorCallRules):
             func = found
         error: BaseException | None = None
         context: BaseException | None = None
+        before = self.operator_count + self.state_events
         try:
-            return self.operator(func, once, args, kwargs)
+            result = self.operator(func, once, args, kwargs)
+            if self.operator_count + self.state_events != before:
+                self.mark = self.recorder.counts()["reported"]
+            return result
         except _Raised as raised:
             error, context = raised.error, raised.context
             self.failed = True
         except BaseException as internal:
-            self.failed = True
-            self.recorder.fail(
-                internal if isinstance(internal, Exception) else Boundary("internal-error", repr(internal))
-            )
+            fresh = not done and self.mark != self.recorder.counts()["reported"]
+            if not self.on_error(internal, WITHIN if fresh else AFTER):
+                self.failed = True
+                self.recorder.fail(
+                    internal if isinstance(internal, Exception) else Boundary("internal-error", repr(internal))
+                )
         # Not inside of the handlers, where the program would see what is handled as the context of its exceptions.
         if error is None:
             return done[0] if done else func(*args, **kwargs)
         try:
-            self.recorder.fail(self.boundary("exception", f"{type(error).__name__} in {describe(func)}"))
+            boundary = self.boundary("exception", f"{type(error).__name__} in {describe(func)}")
+            self.on_error(boundary, AFTER)  # the next run splits here
+            self.recorder.fail(boundary)
         except Exception as internal:
             self.recorder.fail(internal)
         try:

@@ -9,21 +9,24 @@ from __future__ import annotations
 import gc
 import time
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from magpy_annotations import Registry
-from magpy_refgraph import EdgeKind, Key, Location
+from magpy_refgraph import EdgeKind, Key
 from magpy_runtime.capture import Plan, Recorder
 
+from magpy_runtime import capture as _capture
 from . import _torch
-from ._frames import FrameRules
-from ._mode import WatchedTensorRules
+from ._failures import internal_error, locate
 from ._observe import tell
 from ._opcodes import Planner
+from ._points import following
 from ._reasons import Boundary
-from ._state import is_own, line_of
-from ._strict import StrictError
+from ._segments import Point
+from ._splitting import SplitRules
+from ._state import is_own
 
 
 @dataclass(slots=True)
@@ -45,14 +48,14 @@ class Run:
     observed: bool = True
 
 
-class Monitor(FrameRules, WatchedTensorRules):
+class Monitor(SplitRules):
     """Watches one call of a program and keeps what it saw in a RefGraph and an operator graph."""
 
     def __init__(self, registry: Registry) -> None:
         super().__init__()
         self.registry = registry
         self.planner = Planner(self)
-        self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.on_stop)
+        self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.on_stop, self.on_failure)
         self.collecting = False
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
@@ -60,10 +63,32 @@ class Monitor(FrameRules, WatchedTensorRules):
 
         The result, or what it raises, is exactly the native one. Failures of the monitor end up in `Run.failure`.
         """
+        return self._run(function, args, kwargs, lambda: self._inputs(function, args, kwargs))
+
+    def resume(self, point: Point, args: tuple[Any, ...]) -> Run:
+        """Let a program go on at a resume point and watch it.
+
+        Args:
+            point: where.
+            args: the slots, and what is pushed or raised.
+        """
+        frames, error = point.rebuild(following, args)
+
+        def go_on() -> Any:
+            return _capture.resume(frames, error, self.recorder if self.recorder.active else None)
+
+        def inputs() -> None:
+            self.begin(len(args), ())
+            self.slots(point, args)
+            self.links = [True] * len(frames)
+
+        return self._run(go_on, (), {}, inputs)
+
+    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Callable[[], None]) -> Run:
         started = time.perf_counter()
         failure: Boundary | None = None
         try:
-            self._inputs(function, args, kwargs)
+            inputs()
         except Boundary as boundary:
             failure = boundary
         except Exception as internal:
@@ -110,6 +135,10 @@ class Monitor(FrameRules, WatchedTensorRules):
             failure = Boundary("exception", type(error).__name__)
         return Run(result, error, failure, seconds)
 
+    def on_failure(self, error: BaseException) -> bool:
+        """A callback has raised: gives whether the capture goes on all the same."""
+        return self.on_error(error, self.recorder.phase())
+
     def on_stop(self) -> None:
         """The capture is over: put back what was switched for it."""
         self._collect_again()
@@ -132,6 +161,7 @@ class Monitor(FrameRules, WatchedTensorRules):
         """The external state: the callable, which the record holds, and its arguments."""
         if _torch.function_mode_depth() or _torch.dispatch_mode_depth():
             raise Boundary("function-mode", "torch function or dispatch mode")
+        self.begin(len(args), tuple(kwargs))
         root = self.graph.root
         self.where = lambda: None  # type: ignore[method-assign]
         try:
@@ -173,24 +203,4 @@ class Monitor(FrameRules, WatchedTensorRules):
                 plan[instruction.offset // 2] = (before, after, 0, 1, None)
 
 
-def internal_error(error: BaseException) -> Boundary:
-    """A failure of MagPy's own, as a reason. What strict mode found is raised."""
-    import traceback
-
-    if isinstance(error, StrictError):
-        raise error
-
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
-    boundary = Boundary("internal-error", f"{type(error).__name__}: {error}{place}")
-    boundary.__cause__ = error
-    return boundary
-
-
-def locate(where: Any) -> Location | None:
-    """A place in the source from what the rules keep of it: a code object and a line, or minus an instruction - 1."""
-    if where is None or isinstance(where, Location):
-        return where
-    code, number = where
-    line = line_of(code, -number - 1) if number < 0 else number
-    return Location(code.co_filename, line, code.co_qualname)
+__all__ = ["Monitor", "Run", "internal_error", "locate"]

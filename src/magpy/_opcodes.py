@@ -16,6 +16,7 @@ from magpy_runtime.capture import NULL, Plan
 from . import _env
 from ._attributes import Pending
 from ._operations import OperationRules
+from ._reasons import Boundary
 
 _BINARY: Final = {
     "+": "add", "&": "and", "//": "floordiv", "<<": "lshift", "@": "matmul", "*": "mul", "%": "mod", "|": "or",
@@ -40,13 +41,16 @@ _SKIPPED: Final = frozenset(
     BUILD_LIST BUILD_STRING BUILD_SLICE BUILD_CONST_KEY_MAP LIST_APPEND LIST_TO_TUPLE KW_NAMES JUMP_FORWARD
     JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP JUMP_NO_INTERRUPT POP_JUMP_FORWARD_IF_NONE
     POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_IF_NONE
-    POP_JUMP_IF_NOT_NONE RETURN_VALUE RETURN_CONST RETURN_GENERATOR YIELD_VALUE SEND FOR_ITER EXTENDED_ARG
+    POP_JUMP_IF_NOT_NONE RETURN_VALUE RETURN_CONST RETURN_GENERATOR YIELD_VALUE SEND EXTENDED_ARG
     PUSH_EXC_INFO POP_EXCEPT PREP_RERAISE_STAR RERAISE LOAD_ASSERTION_ERROR
     LOAD_BUILD_CLASS GEN_START CLEANUP_THROW INTERPRETER_EXIT ASYNC_GEN_WRAP STOPITERATION_ERROR MATCH_MAPPING
     MATCH_SEQUENCE EXIT_INIT_CHECK LOAD_LOCALS SETUP_ANNOTATIONS ENTER_EXECUTOR
     """.split()  # noqa: SIM905 - a list that is read as prose
 )
 """Instructions that only move references, build fresh objects or jump on what is already known."""
+
+
+_PRECALL: Final = dis.opmap.get("PRECALL", -1)
 
 
 class Planner:
@@ -84,6 +88,11 @@ class Planner:
                 item = maker(instruction)
             if item is not None:
                 plan[instruction.offset // 2] = item
+        for (owner, index), reason in self.rules.hints().items():
+            if owner is code:
+                plan[index] = (self.rules.hinted, None, 0, 0, reason)
+                if _env.HAS_PRECALL and index >= 2 and plan[index - 2] is not None and code.co_code[2 * index - 4] == _PRECALL:
+                    plan[index - 2] = None
         self.rules.nested_codes.update(const for const in code.co_consts if isinstance(const, types.CodeType))
         return plan
 
@@ -103,10 +112,15 @@ class Planner:
 
     def _before_precall(self, inputs: tuple[Any, ...], names: tuple[str, ...]) -> None:
         """PRECALL takes bound methods apart, so the call is looked at before; CALL follows at once."""
-        self._called = self._before_call(inputs, names)
+        try:
+            self._called = self._before_call(inputs, names)
+        except Boundary as boundary:
+            self._called = boundary
 
     def _take_precall(self, inputs: tuple[Any, ...], arg: None) -> Any:
         state, self._called = self._called, None
+        if type(state) is Boundary:
+            raise state
         return state
 
     def _before_call_313(self, inputs: tuple[Any, ...], names: tuple[str, ...]) -> Any:
@@ -195,7 +209,8 @@ class Planner:
             "UNARY_POSITIVE": fixed(rules.unary, None, 1, 0, "__pos__"),
             "UNARY_INVERT": fixed(rules.unary, None, 1, 0, "__invert__"),
             "UNARY_NOT": None if _env.HAS_TO_BOOL else truth,  # type: ignore[dict-item]
-            "GET_ITER": fixed(rules.iterate, rules.iterator_made, 1, 1, None),
+            "FOR_ITER": fixed(rules.step, None, 1, 0, None),
+            "GET_ITER": fixed(rules.iterator, rules.iterator_made, 1, 1, None),
             "GET_YIELD_FROM_ITER": fixed(rules.iterate, rules.iterator_made, 1, 1, None),
             "UNPACK_SEQUENCE": fixed(rules.iterate, None, 1, 0, None),
             "UNPACK_EX": fixed(rules.iterate, None, 1, 0, None),

@@ -126,6 +126,12 @@ class OperationRules(UseRules):
         if is_atom(container):
             return
         info = self.info(type(container))
+        if info.base is None and not info.mutable and type_lookup(info.type, "__contains__") is NULL:
+            self.iterated(container)
+            if self.is_external_iterator(container):
+                for element in self.drain(container):
+                    self.compare((element, item), "==")
+            return
         if info.tensor or (info.base is None and not info.mutable):
             self.special(container, "__contains__", (item,))
             return
@@ -323,9 +329,15 @@ class OperationRules(UseRules):
         if type(obj) not in self.quiet:
             self.iterated(obj)
 
+    def iterator(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before `iter` of the top of the stack, whose elements will be taken one by one: see `step`."""
+        obj = inputs[-1]
+        if type(obj) not in self.quiet and not self.is_external_iterator(obj):
+            self.iterated(obj)
+
     def iterator_made(self, state: None, outputs: tuple[Any, ...] | None, arg: Any) -> None:
         """After an iterator was taken: a user's `__iter__` may hand out one that is older than the call."""
-        if outputs:
+        if outputs and not self.is_external_iterator(outputs[-1]):
             self.own_iterator(outputs[-1])
 
     def update_set(self, inputs: tuple[Any, ...], arg: Any) -> None:
@@ -471,6 +483,14 @@ class OperationRules(UseRules):
     def import_from(self, inputs: tuple[Any, ...], name: str) -> None:
         """Before `from module import name`."""
         self.attribute(inputs[0], name)
+
+    def hints(self) -> dict[tuple[types.CodeType, int], tuple[str, str]]:
+        """Instructions that are boundaries as a whole, with the reason. See `SplitRules`."""
+        return {}
+
+    def hinted(self, inputs: tuple[Any, ...], reason: tuple[str, str]) -> None:
+        """Before an instruction that is a boundary as a whole."""
+        raise self.boundary(*reason)
 
     def unsupported(self, inputs: tuple[Any, ...], name: str) -> None:
         """Before an instruction that is not understood."""

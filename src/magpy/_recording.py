@@ -5,21 +5,47 @@ from __future__ import annotations
 import enum
 import time
 import types
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from magpy_codegen import GuardWriter, Leave, MockWriter, Namespace, Unbuildable, builder, make_function, render
+from magpy_codegen import (
+    GuardWriter,
+    Leave,
+    MockWriter,
+    Namespace,
+    Step,
+    StepKind,
+    Unbuildable,
+    builder,
+    make_function,
+    render,
+)
 from magpy_refgraph import EdgeKind, Key, Node
-from magpy_runtime import Hints, ModeCheck, Record, TensorCheck, fact_table, guard_helpers, memory_places, metadata
+from magpy_runtime import (
+    FrozenCheck,
+    Hints,
+    ModeCheck,
+    Record,
+    TensorCheck,
+    fact_table,
+    guard_helpers,
+    memory_places,
+    metadata,
+)
 
 from . import _torch
-from ._monitor import Monitor, internal_error, locate
+from ._failures import internal_error, locate
+from ._freeze import frozen_inputs
 from ._observe import tell
 from ._reasons import Boundary
 from ._state import ByIdentity, is_atom
 from ._strict import check_graph, checked
+
+if TYPE_CHECKING:
+    from ._splitting import SplitRules
 
 _ALWAYS_PINNED = (type, types.ModuleType, torch.nn.Module, enum.Enum)
 _TENSOR = Key(EdgeKind.TENSOR)
@@ -51,11 +77,13 @@ class Draft:
         record: the record; its guard can be asked.
         inputs: example inputs of its graph.
         entry: the modes under which the graph runs.
+        constants: numbers of the inputs that become constants.
     """
 
     record: Record
     inputs: list[Any]
     entry: Entry
+    constants: tuple[int, ...] = ()
 
     def finish(self, backend: Any) -> Record:
         """Compile the graph.
@@ -76,7 +104,8 @@ class Draft:
                 _torch.restore_modes(self.entry.state)
             tell("backend", record.operators)
             if getattr(backend, "takes_hints", False):
-                record.run = backend(record.graph, self.inputs, Hints(updated=record.updated, random=record.random))
+                hints = Hints(updated=record.updated, held=self.constants, random=record.random)
+                record.run = backend(record.graph, self.inputs, hints)
             else:
                 record.run = backend(record.graph, self.inputs)
         except Exception as error:
@@ -90,13 +119,14 @@ class Draft:
 
 
 def make_draft(
-    monitor: Monitor,
+    monitor: SplitRules,
     entry: Entry,
     positional: int,
     keywords: tuple[str, ...],
     result: Any,
     unstable: set[Any],
     leave: Leave | None = None,
+    freeze: Collection[Any] | None = None,
 ) -> Draft:
     """Generate a record from what a monitor saw.
 
@@ -108,6 +138,7 @@ def make_draft(
         result: what the call returned.
         unstable: paths of objects whose identity changed from call to call.
         leave: the boundary at which the segment ends, None where it ends with the call.
+        freeze: whether parameters and buffers become constants: the paths of those that are updated too often; None for no.
 
     Raises:
         Boundary: there can be no record.
@@ -130,6 +161,15 @@ def make_draft(
     guard_source = guard.write(positional, keywords, mutated)
     if monitor.inplace:
         guard_source = _check_storages(guard, monitor, guard_source)
+    operators = monitor.operators
+    updated = operators.updated()
+    constants: tuple[int, ...] = ()
+    frozen = None
+    if freeze is not None:
+        grad = entry.state[0]
+        constants, frozen = frozen_inputs(operators.inputs, updated, policy.pinned, policy.path, freeze, grad)
+        if frozen is not None:
+            guard_source = _check_frozen(guard, frozen, guard_source)
     held = guard.held
 
     def held_source() -> tuple[str, dict[str, Any]]:
@@ -152,10 +192,8 @@ def make_draft(
         mock_source = mock.write(result, monitor.operators.inputs, leave)
     except Unbuildable as problem:
         raise Boundary("unbuildable", str(problem)) from problem
-    operators = monitor.operators
     graph = None
     count = monitor.operator_count
-    updated = operators.updated()
     may_raise = bool(updated) and operators.may_raise()
     if may_raise and any(_has_history(operators.inputs[number], known) for number in updated):
         raise Boundary("update-then-raise", "it has gradients or changed its shape")
@@ -184,10 +222,11 @@ def make_draft(
         updated=updated,
         may_raise=may_raise,
         switches=monitor.switches,
+        frozen=frozen,
         timings={"codegen": time.perf_counter() - started},
         namespace=namespace.values,
     )
-    return Draft(record, [node.obj() for node in operators.inputs] if graph is not None else [], entry)
+    return Draft(record, [node.obj() for node in operators.inputs] if graph is not None else [], entry, constants)
 
 
 class Policy:
@@ -247,7 +286,7 @@ def _has_history(node: Node, known: dict[int, tuple[Any, ...]]) -> bool:
     return bool(tensor.requires_grad) or metadata(tensor) != known[node.index]
 
 
-def _check_storages(guard: GuardWriter, monitor: Monitor, source: str) -> str:
+def _check_storages(guard: GuardWriter, monitor: SplitRules, source: str) -> str:
     """The graph updates tensors in place: whether inputs share memory must be as it was."""
     nodes = list(monitor.operators.inputs)
     if len(nodes) < 2:
@@ -257,6 +296,18 @@ def _check_storages(guard: GuardWriter, monitor: Monitor, source: str) -> str:
     number = len(guard.checks)
     guard.add_check("inputs share memory as they did")
     line = f"    if not storages_match({name}, {names}): return {number}\n"
+    return _with_line(source, line)
+
+
+def _check_frozen(guard: GuardWriter, check: FrozenCheck, source: str) -> str:
+    """The graph takes parameters for constants: whether they are as they were."""
+    name = guard.namespace.constant(check, "frozen")
+    number = len(guard.checks)
+    guard.add_check("frozen parameters are as they were", Step(StepKind.TRUE, key=check))
+    return _with_line(source, f"    if not {name}(): return {number}\n")
+
+
+def _with_line(source: str, line: str) -> str:
     head, _, tail = source.rpartition("    return (")
     return f"{head}{line}    return ({tail}"
 

@@ -1,0 +1,175 @@
+"""Records as trees: segments that end at boundaries, and the points at which programs go on after them.
+
+A call is served by a chain of segments. Each is a record by itself: its guard, its operator graph and its mock take the
+objects that the frames hold at its start, the *slots* of a resume point, as the first segment takes the arguments of the
+call. All boundaries that lead to the same frames at the same instructions share the point, so a loop enters the same
+segments again.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from magpy_runtime import RecordCache
+from magpy_runtime.capture import NULL
+
+from ._points import Entry, Operation, enter
+
+CHILDREN: Final = 8
+"""How many times as many records a resume point may have as a compiled callable."""
+
+_Hint = tuple[types.CodeType, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameShape:
+    """What is the same at every call of one frame at a boundary.
+
+    Attributes:
+        code: the frame's code.
+        at: the instruction that it is suspended in.
+        live: numbers of the local variables that it may still read.
+        depth: values on its stack below those that the instruction takes.
+    """
+
+    code: types.CodeType
+    at: int
+    live: tuple[int, ...]
+    depth: int
+
+    @property
+    def size(self) -> int:
+        """How many slots it has: its function, its variables, its stack."""
+        return 1 + len(self.live) + self.depth
+
+
+class Point:
+    """A resume point: where a program goes on after a boundary, and the segments that start there.
+
+    Attributes:
+        frames: the frames, outermost first.
+        start: the instruction at which the innermost goes on.
+        raised: whether it goes on by handling what the operation raised.
+        cache: the records of the segments.
+        failures: attempts in a row that gave no record.
+        refused: whether it was noted that its cache is full.
+    """
+
+    __slots__ = ("cache", "failures", "frames", "raised", "refused", "start")
+
+    def __init__(self, frames: tuple[FrameShape, ...], start: int, raised: bool, limit: int) -> None:
+        self.frames = frames
+        self.start = start
+        self.raised = raised
+        self.cache = RecordCache(limit)
+        self.failures = 0
+        self.refused = False
+
+    def rebuild(self, following: Any, args: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], BaseException | None]:
+        """The frames for `resume`, and the exception that the innermost one raises, if any.
+
+        Args:
+            following: gives the instruction after another one.
+            args: the slots, then what is pushed on the innermost frame's stack, or the exception.
+        """
+        frames: list[tuple[Any, ...]] = []
+        place = 0
+        last = len(self.frames) - 1
+        for number, shape in enumerate(self.frames):
+            code = shape.code
+            function = args[place]
+            values = [NULL] * _count(code)
+            for variable, value in zip(shape.live, args[place + 1 :], strict=False):
+                values[variable] = value
+            place += 1 + len(shape.live)
+            stack = args[place : place + shape.depth]
+            place += shape.depth
+            start = self.start if number == last else following(code, shape.at)
+            if number == last and not self.raised:
+                stack += args[place:]
+            if function.__code__ is not code:
+                function = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
+            frames.append((function, start, shape.at, tuple(values), stack))
+        return frames, args[place] if self.raised else None
+
+
+def _count(code: types.CodeType) -> int:
+    extra = [name for name in code.co_cellvars if name not in code.co_varnames]
+    return len(code.co_varnames) + len(extra) + len(code.co_freevars)
+
+
+@dataclass(slots=True)
+class BoundarySite:
+    """Where a segment ends.
+
+    Attributes:
+        tree: the tree that it belongs to.
+        frames: the frames, outermost first.
+        entry: how the outcome enters the innermost frame.
+        text: the operation in words.
+        slug: why it is a boundary.
+        file: where it is, the innermost user frame's file.
+        line: and line.
+        taken: how often it was reached.
+        points: where it led: by the instruction, or None for an exception.
+        outcomes: how often it led there.
+    """
+
+    tree: Tree
+    frames: tuple[FrameShape, ...]
+    entry: Entry
+    text: str
+    slug: str
+    file: str
+    line: int
+    taken: int = 0
+    points: dict[int | None, Point] = field(default_factory=dict)
+    outcomes: dict[int | None, int] = field(default_factory=dict)
+
+    def go_on(self, outcome: Any, args: tuple[Any, ...]) -> tuple[Point, tuple[Any, ...]]:
+        """Where the program goes on, and what is pushed on the innermost frame's stack.
+
+        Args:
+            outcome: what the operation gave.
+            args: what it was given.
+        """
+        innermost = self.frames[-1]
+        start, pushed = enter(innermost.code, innermost.at, self.entry, outcome, args)
+        return self.lead(start), pushed
+
+    def lead(self, start: int | None) -> Point:
+        """The point at an instruction of the innermost frame, or after an exception (None)."""
+        self.outcomes[start] = self.outcomes.get(start, 0) + 1
+        point = self.points.get(start)
+        if point is None:
+            point = self.points[start] = self.tree.point(self.frames, start)
+        return point
+
+
+class Tree:
+    """The resume points of one compiled callable.
+
+    Attributes:
+        points: by frames and instruction.
+        hints: instructions that are boundaries as a whole, with the reason.
+        limit: how many records a point may have.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.points: dict[tuple[tuple[FrameShape, ...], int | None], Point] = {}
+        self.hints: dict[_Hint, tuple[str, str]] = {}
+        self.limit = limit * CHILDREN
+
+    def point(self, frames: tuple[FrameShape, ...], start: int | None) -> Point:
+        """The resume point of some frames."""
+        key = (frames, start)
+        found = self.points.get(key)
+        if found is None:
+            made = Point(frames, frames[-1].at if start is None else start, start is None, self.limit)
+            found = self.points.setdefault(key, made)
+        return found
+
+
+__all__ = ["BoundarySite", "FrameShape", "Operation", "Point", "Tree"]

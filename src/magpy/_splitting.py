@@ -1,0 +1,308 @@
+"""Splitting a monitored run at boundaries: the segment so far becomes a record, the operation runs, the next one starts.
+
+Where a run cannot be split, in a generator, inside of C code that calls back, while an exception is handled, the boundary
+moves outwards: the call that leads there is remembered as a boundary as a whole, and the next monitored run splits there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+import warnings
+from typing import Any, Final
+
+from magpy_codegen import Leave
+from magpy_refgraph import EdgeKind, Key, Node
+from magpy_runtime.capture import NULL, type_lookup
+
+from . import _torch
+from ._frames import FrameRules
+from ._mode import AFTER, BEFORE, WITHIN, WatchedTensorRules
+from ._points import handles_exception, instruction_at, live_variables, operation
+from ._reasons import Boundary
+from ._recording import Draft, Entry, make_draft
+from ._segments import BoundarySite, FrameShape, Point, Tree
+from ._state import is_library
+
+_WHOLE: Final = frozenset(
+    {
+        "internal-error", "foreign-write", "class-changed", "function-mode", "value-identity", "tensor-subclass",
+        "record-limit", "backend-failed", "update-then-raise", "unexplained-frame",
+    }
+)  # fmt: skip
+"""Reasons for which a call as a whole runs natively."""
+
+_SEES_FRAMES: Final = frozenset(
+    {
+        sys._getframe, sys.exc_info, sys.settrace, sys.setprofile, warnings.warn, warnings.warn_explicit,
+        inspect.currentframe, inspect.stack, globals, locals, vars, dir, eval, exec, super, __import__,
+    }
+)  # fmt: skip
+"""What asks for the frames that call it, which are not there when a record serves the call."""
+
+_SUSPENDS: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_PLAIN_FRAME: Final = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
+_KEPT: Final = ("mode", "mode_on", "failed", "muted", "nested_codes", "links", "direct", "mark")
+
+
+class _Outwards(Exception):
+    """The run cannot be split here."""
+
+
+class SplitRules(FrameRules, WatchedTensorRules):
+    """Rules for boundaries.
+
+    Attributes:
+        tree: where the segments go; None where a run is not to be split.
+        drafts: the segments that are over, each with the point at which it starts (None: the call itself).
+        point: the point at which the current segment starts.
+        hint: an instruction that the next run should take for a boundary as a whole.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.direct: Any = None
+        self.links: list[bool] = []
+
+    def prepare(self, tree: Tree | None, point: Point | None, unstable: set[Any]) -> None:
+        """Once, before the run."""
+        self.tree = tree
+        self.drafts: list[tuple[Point | None, Draft]] = []
+        self.point = point
+        self.unstable = unstable
+        self.hint: tuple[types.CodeType, int] | None = None
+        self.known: Any = None
+        self.over = False
+        self.older: list[Any] = []
+        self.pending: Any = None
+
+    def begin(self, positional: int, keywords: tuple[str, ...]) -> None:
+        """A segment starts with so many arguments or slots."""
+        self.entry = Entry.now()
+        self.positional = positional
+        self.keywords = keywords
+
+    def slots(self, point: Point, args: tuple[Any, ...]) -> None:
+        """The external state of a segment that starts at a point: what the rebuilt frames hold."""
+        root = self.graph.root
+        self.where = lambda: None  # type: ignore[method-assign]
+        try:
+            place = 0
+            for index, arg in enumerate(args):
+                self.follow(root, Key(EdgeKind.ARGUMENT, index), arg)
+            for shape in point.frames:
+                function = args[place]
+                node = self.find(function)
+                if isinstance(node, Node):
+                    self.pin(function.__globals__)
+                    self.follow(node, Key(EdgeKind.MEMBER, "__globals__"), function.__globals__)
+                place += shape.size
+        finally:
+            del self.where
+
+    # -- splitting ----------------------------------------------------------------------------------------------------
+
+    def hints(self) -> dict[tuple[types.CodeType, int], tuple[str, str]]:
+        """Instructions that are boundaries as a whole, with the reason."""
+        return {} if self.tree is None else self.tree.hints
+
+    def on_error(self, error: BaseException, phase: int) -> bool:
+        """A rule has raised: gives whether the run goes on, split."""
+        if type(error) is not Boundary or self.tree is None or self.over:
+            return False
+        if error.slug in _WHOLE:
+            return False
+        try:
+            frames = self.recorder.frames()
+            good = self._resumable(frames)
+            if good < len(frames) or phase not in (BEFORE, WITHIN):
+                self._push_outwards(error, frames, good if phase in (BEFORE, WITHIN, AFTER) else min(good, len(frames) - 1))
+                return False
+            try:
+                self._split(error, frames)
+            except _Outwards:
+                self._push_outwards(error, frames, len(frames) - 1)
+                return False
+        except Boundary as boundary:
+            boundary.__context__ = None
+            self._push_outwards(boundary, frames, len(frames) - 1)
+            return False
+        return True
+
+    def _resumable(self, frames: tuple[Any, ...]) -> int:
+        """How many frames, from the outermost on, can be rebuilt."""
+        for number, (function, code, index, _, _) in enumerate(frames):
+            flags = code.co_flags
+            if flags & _SUSPENDS or flags & _PLAIN_FRAME != _PLAIN_FRAME or function is None:
+                return number
+            if number >= len(self.links) or not self.links[number]:
+                return number
+            if handles_exception(code, index):
+                return number
+        return len(frames)
+
+    def _push_outwards(self, error: Boundary, frames: tuple[Any, ...], good: int) -> None:
+        """Remember the call in the innermost frame of `frames[:good]` that has one as a boundary."""
+        tree = self.tree
+        assert tree is not None
+        for function, code, index, _, _ in reversed(frames[:good]):
+            found = instruction_at(code, index)
+            place = (code, index)
+            if place in tree.hints or not found.opname.startswith(("CALL", "PRECALL")) or is_library_glue(function):
+                continue
+            if found.opname == "PRECALL":
+                place = (code, index + 2)
+                if place in tree.hints:
+                    continue
+            tree.hints[place] = (error.slug, error.detail)
+            self.hint = place
+            return
+
+    def _split(self, error: Boundary, frames: tuple[Any, ...]) -> None:
+        recorder = self.recorder
+        _, code, index, _, _ = frames[-1]
+        inputs = recorder.inputs()
+        what = operation(code, index, inputs)
+        if what is None or _hashable_in(what.function, _SEES_FRAMES):
+            raise _Outwards
+        shapes, slots = self._capture(frames)
+        held = self.mode_on
+        if held:
+            self.switch_off()
+        site = BoundarySite(self.tree, shapes, what.entry, what.text, error.slug, error.file, error.line)  # type: ignore[arg-type]
+        try:
+            if self.known is None:
+                modes = () if self.entry.modes() else ((_torch.restore_modes, _torch.modes()),)
+                leave = Leave(what.function, what.args, what.keywords, slots, modes)
+                draft = make_draft(self, self.entry, self.positional, self.keywords, None, self.unstable, leave)
+                draft.record.boundary = site
+                self.drafts.append((self.point, draft))
+            else:
+                site = self.known.boundary or site
+        except BaseException:
+            if held:
+                self.switch_on()
+            raise
+        self.muted = True
+        self.pending = (site, what.args, slots, frames[-1], held)
+        recorder.divert(self.crossed, 0)
+
+    def _capture(self, frames: tuple[Any, ...]) -> tuple[tuple[FrameShape, ...], tuple[Any, ...]]:
+        """What is the same at every call of some frames, and what may differ."""
+        shapes, slots = [], []
+        for function, code, index, variables, stack in frames:
+            live = live_variables(code, index)
+            for number, value in enumerate(variables):
+                if number not in live and value is not NULL and type_lookup(type(value), "__del__") is not NULL:
+                    raise _Outwards
+            shapes.append(FrameShape(code, index, live, len(stack)))
+            slots.append(function)
+            slots += [variables[number] for number in live]
+            slots += stack
+        return tuple(shapes), tuple(slots)
+
+    def crossed(self, state: None, outputs: tuple[Any, ...] | None, arg: None) -> None:
+        """After a boundary operation: the next segment starts."""
+        site, args, slots, frame, held = self.pending
+        self.pending = None
+        self.muted = False
+        if outputs is None:  # it raised; the next call sees what comes of that
+            self.finish()
+            return
+        _, code, _, _, stack = frame
+        recorder = self.recorder
+        start, values = recorder.upcoming(len(stack))
+        site.taken += 1
+        point = site.lead(start)
+        everything = slots + values
+        self.known = None
+        for other, draft in self.drafts:
+            if other is point and type(draft.record.guard(everything, {})) is tuple:
+                self.known = draft.record
+        if self.known is None and (found := point.cache.find(everything, {})) is not None:
+            self.known = found[0]
+        if self.known is None and (point.cache.full or point.failures >= 3):
+            self.finish()
+            return
+        self._renew(point, everything)
+        if held or not self.mode_on:
+            self.switch_on()
+        recorder.forget()
+
+    def finish(self) -> None:
+        """Stop here: what is left of the call runs unobserved."""
+        self.over = True
+        self.recorder.stop()
+        self.on_stop()
+
+    def _renew(self, point: Point, args: tuple[Any, ...]) -> None:
+        """Forget everything about the objects of the program; they are external now."""
+        attributes = vars(self)
+        kept = {name: attributes[name] for name in _KEPT}
+        self.older.append(self.graph)
+        SplitRules.__init__(self)
+        attributes.update(kept)
+        self.point = point
+        self.unstable = point.cache.unstable
+        self.begin(len(args), ())
+        self.slots(point, args)
+
+    def on_stop(self) -> None:
+        """The capture is over. See `Monitor`."""
+        raise NotImplementedError
+
+    # -- what a call goes through -------------------------------------------------------------------------------------
+
+    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Before a call; remembers which Python function it runs, if its result is the call's."""
+        self.direct = None
+        result = super().call(function, args, keywords)
+        if result is None:
+            self.direct = runs(function)
+        return result
+
+    def on_enter(
+        self, code: types.CodeType, function: types.FunctionType | None, args: tuple[Any, ...], kind: int
+    ) -> None:
+        """A monitored frame starts."""
+        depth = self.recorder.depth()
+        del self.links[depth - 1 :]
+        self.links.append(kind == 0 and function is not None and function is self.direct)
+        self.direct = None
+        super().on_enter(code, function, args, kind)
+
+
+def runs(function: Any) -> Any:
+    """The Python function whose result a call of `function` gives, None where there is no such."""
+    while True:
+        kind = type(function)
+        if kind is types.FunctionType:
+            compiled = function.__dict__.get("__magpy__")
+            if compiled is None:
+                return function
+            function = compiled.target
+        elif kind is types.MethodType:
+            function = function.__func__
+        elif kind.__flags__ & (1 << 9) and not issubclass(kind, type):
+            target = getattr(kind, "__magpy_target__", None)
+            function = type_lookup(kind, "__call__") if target is None else target(function)
+            if type(function) is not types.FunctionType and target is None:
+                return None
+        else:
+            return None
+
+
+def is_library_glue(function: Any) -> bool:
+    """Whether a boundary should not stand in a function: a library's own, deep inside of what the user called."""
+    return function is not None and is_library(function.__code__.co_filename)
+
+
+def _hashable_in(function: Any, functions: frozenset[Any]) -> bool:
+    try:
+        return function in functions
+    except TypeError:
+        return False
+
+
+__all__ = ["SplitRules"]
