@@ -95,6 +95,7 @@ def watch(function: Any, *args: Any, **kwargs: Any) -> Watched:
     finally:
         if collecting:
             gc.enable()
+    monitor.settle()
     return Watched(result, error, monitor.recorder.error, monitor.graph)
 
 

@@ -143,6 +143,8 @@ class CallRules(ReadingRules):
             return True
         if issubclass(type(function), type):
             return is_mutable_type(function) and type(self.lookup(function, "__init__")) is types.FunctionType
+        if is_mutable_type(type(function)):
+            function = self.lookup(type(function), "__call__")
         return type(function) is types.FunctionType
 
     def native(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -351,6 +353,11 @@ class CallRules(ReadingRules):
 
     dispatchers: frozenset[type] = frozenset()
     native_callables: frozenset[type] = frozenset()
+
+    def mapped(self, iterator: Any, function: Any) -> None:
+        """An external `map` will call its function."""
+        if not self.callable_facts(function) and function not in (int, float, str, bool, len, abs):
+            raise self.boundary("external-iterator", f"map of {describe(function)}")
 
     def special(self, obj: Any, name: str, others: tuple[Any, ...]) -> Any:
         """C code calls a special method of `obj`: Python code is monitored, C code is annotated."""

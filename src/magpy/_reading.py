@@ -10,8 +10,9 @@ from typing import Any, Final
 from magpy_annotations import Read
 from magpy_refgraph import EdgeKind, Key
 from magpy_runtime.capture import NULL, type_lookup
+from magpy_runtime.iterators import PLAIN_ITERATORS
 
-from ._attributes import AttributeRules
+from ._iterators import IteratorRules
 from ._state import is_atom, is_mutable_type
 
 CONTAINERS: Final[tuple[Any, ...]] = ([], (), {}, {}.values(), {}.items(), set())
@@ -25,7 +26,7 @@ GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcalle
 NOTHING: Final = (Read.NONE, Read.TYPE)
 
 
-class ReadingRules(AttributeRules):
+class ReadingRules(IteratorRules):
     """Rules for objects that C code reads."""
 
     def __init__(self) -> None:
@@ -39,6 +40,12 @@ class ReadingRules(AttributeRules):
     def frozen(self, value: Any) -> Any:
         """What an in-place operation takes out of an argument: a copy, for the argument may change after it."""
         node = self.find(value)
+        if self.is_external_iterator(value):
+            if type(value) not in PLAIN_ITERATORS:
+                raise self.boundary(
+                    "external-iterator", f"a {type(value).__qualname__} was drained into an older object"
+                )
+            return self.drain(value)
         if is_atom(value) or (node is not None and node.external):
             return value
         base = self.info(type(value)).base
@@ -131,6 +138,11 @@ class ReadingRules(AttributeRules):
             for name in ("start", "stop", "step"):
                 self.follow(node, Key(EdgeKind.MEMBER, name), getattr(obj, name))
             return
+        if self.is_external_iterator(obj):
+            for element in self.drain(obj):
+                if level is Read.DEEP:
+                    self.read(element, level)
+            return
         if issubclass(type(obj), ITERATORS):
             raise self.boundary("external-iterator", tp.__qualname__)
         if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
@@ -167,6 +179,8 @@ class ReadingRules(AttributeRules):
         if node is not None and node.external:
             if info.base is not None:
                 self.read_items(node, obj)
+            elif self.is_external_iterator(obj):
+                self.drain(obj)
             elif issubclass(type(obj), ITERATORS):
                 raise self.boundary("external-iterator", tp.__qualname__)
             elif not info.mutable:
@@ -181,6 +195,9 @@ class ReadingRules(AttributeRules):
         tp = type(obj)
         node = self.find(obj)
         if node is None or not node.external:
+            return
+        if self.is_external_iterator(obj):
+            self.drain(obj)
             return
         native = next(base for base in tp.__mro__ if not is_mutable_type(base))
         if issubclass(native, ITERATORS) or (native is not object and type_lookup(native, "__next__") is not NULL):

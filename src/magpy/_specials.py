@@ -80,6 +80,7 @@ class SpecialRules(OperationRules):
             gc.enable: self.impure,
             gc.disable: self.impure,
             callable: self.callable_check,
+            next: self.next_element,
             memoryview: self.memory_view,
             _abc._abc_instancecheck: self.abstract_check,
             _abc._abc_subclasscheck: self.abstract_check,
@@ -144,6 +145,14 @@ class SpecialRules(OperationRules):
     def callable_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`callable(obj)`."""
         self.lookup(type(args[0]), "__call__")
+
+    def next_element(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`next(iterator)`."""
+        if self.is_external_iterator(args[0]):
+            self.step(args[:1], None)
+            return None
+        annotation = self.registry.lookup(next)
+        return None if annotation is None else self.apply(next, annotation, args, keywords)
 
     def memory_view(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`memoryview(obj)`: what it shows may change between calls."""

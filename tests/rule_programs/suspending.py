@@ -75,6 +75,14 @@ def generator_argument(values):
     return next(values)
 
 
+@program(lambda: (iter([1, 2, 3]), enumerate(iter((1, 2)), 5)))
+def iterator_arguments(values, numbered):
+    for value in values:
+        if value == 2:
+            break
+    return value, [index for index, _ in numbered]
+
+
 class Awaited:
     def __init__(self, value):
         self.value = value

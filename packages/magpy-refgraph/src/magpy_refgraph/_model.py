@@ -45,6 +45,8 @@ class EdgeKind(enum.Enum):
     REFERENT = "referent"  # key: None; what a weak reference refers to (ABSENT when it is dead)
     VALUE = "value"  # key: None; the number or string that an instance of a subclass of one is
     TENSOR = "tensor"  # key: None; metadata of a tensor: never its values
+    AHEAD = "ahead"  # key: n; what an iterator gives after n more elements (ABSENT when it has no more)
+    PART = "part"  # key: name or ordinal; what an iterator draws from, its count, the function that it calls
     SAME = "same"  # key: other node's index; identity of two objects was compared
     MODE = "mode"  # key: name; from #0: a mode of the process or thread (grad mode, default dtype)
 

@@ -41,6 +41,8 @@ _SHAPES: Final = {
     EdgeKind.MEMBER: _Shape.NAME,
     EdgeKind.CELL: _Shape.NOTHING,
     EdgeKind.TENSOR: _Shape.NOTHING,
+    EdgeKind.AHEAD: _Shape.INDEX,
+    EdgeKind.PART: _Shape.ANY,
     EdgeKind.SAME: _Shape.NODE,
     EdgeKind.REFERENT: _Shape.NOTHING,
     EdgeKind.VALUE: _Shape.NOTHING,

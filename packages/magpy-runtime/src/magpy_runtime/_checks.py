@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from . import _torch
+from . import _torch, iterators
 from ._native import FactTable
 from .capture import NULL, instance_dict, super_lookup, type_lookup
 
@@ -206,6 +206,8 @@ def guard_helpers() -> dict[str, Any]:
         "cell_get": cell_get,
         "dict_get": dict_get,
         "instance_dict": instance_dict,
+        "iterator_ahead": iterators.ahead,
+        "iterator_part": iterators.part,
         "keys_match": keys_match,
         "member_get": member_get,
         "mode_abc_cache_token": abc.get_cache_token,
