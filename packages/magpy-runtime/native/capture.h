@@ -6,6 +6,7 @@
  *   hooks_monitoring.c  where events come from on CPython 3.12 and later (sys.monitoring)
  *   recorder.c          the Python type Recorder
  *   segments.c          its methods for boundaries: frames, divert, forget, position
+ *   resume.c            rebuilds frames and lets them go on
  *   stacks.c            the stack's depth at each instruction of a code object
  *   table.c             the Python type FactTable: facts about objects that a record holds, checked in one go
  *   probe.c             questions about objects that run none of the user's code
@@ -75,6 +76,7 @@ typedef struct {
     const PlanItem *pending;    /* borrowed; the instruction whose `after` is due, or NULL */
     PyObject *state;            /* owned or NULL; what its `before` returned */
     int index;                  /* the current instruction */
+    bool adopted;               /* a rebuilt frame, which was not entered */
 #if MP_USES_MONITORING
     int announced;                  /* the instruction that an EXTENDED_ARG event already stood for, or -1 */
 #else
@@ -139,6 +141,9 @@ extern PyMethodDef mp_probe_methods[];
 int mp_stacks_prepare(void);
 const CodeTables *mp_code_tables(PyCodeObject *code);
 
+/* resume.c */
+PyObject *mp_resume(PyObject *module, PyObject *args, PyObject *kwargs);
+
 /* recorder.c, segments.c */
 int mp_check_thread(Recorder *recorder);
 PyObject *mp_recorder_frames(PyObject *object, PyObject *ignored);
@@ -162,6 +167,10 @@ void mp_plans_clear(PlanTable *table);
 void mp_enter(Recorder *recorder, Frame *frame, int index, int kind);
 void mp_instruction(Recorder *recorder, Frame *frame, int unit);
 void mp_leave(Recorder *recorder, Frame *frame, PyObject *value, int kind);
+void mp_prepare_adoption(Recorder *recorder, PyCodeObject *code);
+void mp_adopt(Recorder *recorder, Frame *frame, int index);
+bool mp_is_adopted(Recorder *recorder, Frame *frame);
+void mp_raise(PyObject *exception);
 Activation *mp_activation_of(Recorder *recorder, Frame *frame);
 void mp_fail(Recorder *recorder);
 void mp_fail_unseen(Recorder *recorder, PyCodeObject *code);

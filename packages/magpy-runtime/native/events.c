@@ -389,6 +389,63 @@ mp_enter(Recorder *recorder, Frame *frame, int index, int kind)
     restore_error(saved);
 }
 
+/* Asks for the plan of a code object whose frame is going to be adopted. A failure ends the capture. */
+void
+mp_prepare_adoption(Recorder *recorder, PyCodeObject *code)
+{
+    PyThreadState_EnterTracing(recorder->tstate);
+    Plan *plan = mp_plan_find(recorder, code);
+    PyThreadState_LeaveTracing(recorder->tstate);
+    if (plan == NULL) {
+        mp_fail(recorder);
+    }
+}
+
+/* Takes over a rebuilt frame that is linked as the current one and stands at code unit `index`; nothing is called. */
+void
+mp_adopt(Recorder *recorder, Frame *frame, int index)
+{
+    Plan *plan = mp_plan_known(recorder, mp_frame_code(frame));
+    if (plan == NULL || !plan->monitored) {
+        return;
+    }
+#if !MP_USES_MONITORING
+    PyFrameObject *frame_object = PyThreadState_GetFrame(recorder->tstate);     /* makes frame->frame_obj */
+    if (frame_object == NULL) {
+        mp_fail(recorder);
+        return;
+    }
+    Py_DECREF(frame_object);
+#endif
+    if (reserve_activation(recorder) < 0) {
+        mp_fail(recorder);
+        return;
+    }
+    Activation *activation = &recorder->stack[recorder->depth];
+    *activation = (Activation){.frame = frame, .plan = plan, .index = index, .adopted = true};
+    if (mp_hooks_enter(recorder, activation) < 0) {
+        mp_fail(recorder);
+        return;
+    }
+    recorder->depth++;
+    recorder->entered++;
+}
+
+/* Whether the innermost frame was adopted and is this one: its entry was not reported, and is not to be. */
+bool
+mp_is_adopted(Recorder *recorder, Frame *frame)
+{
+    Activation *activation = recorder->depth > 0 ? &recorder->stack[recorder->depth - 1] : NULL;
+    return activation != NULL && activation->adopted && activation->frame == frame;
+}
+
+/* Raises an exception object as it is, with its own traceback and context. */
+void
+mp_raise(PyObject *exception)
+{
+    PyErr_Restore(Py_NewRef(Py_TYPE(exception)), Py_NewRef(exception), PyException_GetTraceback(exception));
+}
+
 /* The instruction before `unit` (which belongs to the instruction at `index`) has finished: delivers what is due. */
 static void
 settle(Recorder *recorder, Activation *activation, int unit, int index)

@@ -30,6 +30,9 @@
 #  include <internal/pycore_instruments.h>
 #  include <internal/pycore_interp.h>
 #endif
+#if PY_VERSION_HEX >= 0x030D0000
+#  include <internal/pycore_ceval.h>
+#endif
 #include <opcode.h>
 #if defined(__GNUC__)
 #  pragma GCC diagnostic pop
@@ -40,6 +43,9 @@
 #define MP_USES_MONITORING (PY_VERSION_HEX >= 0x030C0000)
 
 typedef struct _PyInterpreterFrame Frame;
+
+/* Where an exception at a code unit is handled, -1: nowhere (plan.c). */
+int mp_handler_of(PyCodeObject *code, int unit);
 
 /* The code object that a frame runs (borrowed). */
 static inline PyCodeObject *
@@ -72,6 +78,80 @@ mp_current_frame(PyThreadState *tstate)
     return tstate->current_frame;
 #else
     return tstate->cframe->current_frame;
+#endif
+}
+
+/* Makes another frame the innermost one. */
+static inline void
+mp_set_current_frame(PyThreadState *tstate, Frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    tstate->current_frame = frame;
+#else
+    tstate->cframe->current_frame = frame;
+#endif
+}
+
+/* Lets a frame go on at code unit `unit`. Before 3.13 the pointer stays one behind. */
+static inline void
+mp_frame_set_next(Frame *frame, int unit)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    frame->instr_ptr = _PyCode_CODE(mp_frame_code(frame)) + unit;
+#else
+    frame->prev_instr = _PyCode_CODE(mp_frame_code(frame)) + unit - 1;
+#endif
+}
+
+/* Lets a frame stand at the instruction at `unit`, which is in progress. */
+static inline void
+mp_frame_set_pending(Frame *frame, int unit)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    frame->instr_ptr = _PyCode_CODE(mp_frame_code(frame)) + unit;
+    frame->return_offset = 0;
+#else
+    frame->prev_instr = _PyCode_CODE(mp_frame_code(frame)) + unit;
+#endif
+}
+
+/* Lets a frame that is evaluated with the throw flag raise at `unit`. CPython 3.13 looks for the handler one unit
+ * before the pointer, and takes the line from the pointer; see mp_handler_of. */
+static inline void
+mp_frame_set_raising(Frame *frame, int unit)
+{
+    mp_frame_set_pending(frame, unit);
+#if PY_VERSION_HEX >= 0x030D0000
+    PyCodeObject *code = mp_frame_code(frame);
+    if (mp_handler_of(code, unit) != mp_handler_of(code, unit - 1)) {
+        frame->instr_ptr++;
+    }
+#endif
+}
+
+/* Counts a frame that Python code runs in against the recursion limit. Returns -1 with an exception set. */
+static inline int
+mp_enter_python_frame(PyThreadState *tstate)
+{
+#if MP_USES_MONITORING
+    if (tstate->py_recursion_remaining <= 1) {
+        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
+        return -1;
+    }
+    tstate->py_recursion_remaining--;
+#else
+    (void)tstate;       /* 3.11 counts C and Python together */
+#endif
+    return 0;
+}
+
+static inline void
+mp_leave_python_frame(PyThreadState *tstate)
+{
+#if MP_USES_MONITORING
+    tstate->py_recursion_remaining++;
+#else
+    (void)tstate;
 #endif
 }
 

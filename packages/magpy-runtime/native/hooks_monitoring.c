@@ -65,7 +65,7 @@ entered(PyObject *const *args, int kind)
 {
     Frame *frame;
     Recorder *recorder = listener(args[0], &frame);
-    if (recorder == NULL) {
+    if (recorder == NULL || mp_is_adopted(recorder, frame)) {
         return;
     }
     int unit = unit_of(args[1]);

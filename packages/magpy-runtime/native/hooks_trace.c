@@ -155,7 +155,7 @@ trace(PyObject *object, PyFrameObject *frame, int what, PyObject *arg)
         forward(recorder, object, frame, what, arg) < 0) {
         return -1;
     }
-    if (what == PyTrace_CALL && mp_current == recorder) {
+    if (what == PyTrace_CALL && mp_current == recorder && !mp_is_adopted(recorder, iframe)) {
         int kind = entry_kind(iframe);
         int index = _PyInterpreterFrame_LASTI(iframe);
         mp_enter(recorder, iframe, index, kind);

@@ -1,5 +1,5 @@
 /* The module magpy_runtime._native. */
-#include "capture.h"
+#include "dispatch.h"
 
 PyObject *mp_null = NULL;
 PyObject *mp_empty = NULL;
@@ -17,6 +17,12 @@ PyTypeObject mp_NullType = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_doc = "The type of NULL, which stands for an empty slot.",
     .tp_repr = null_repr,
+};
+
+static PyMethodDef resume_methods[] = {
+    {"resume", (PyCFunction)(void (*)(void))mp_resume, METH_VARARGS | METH_KEYWORDS,
+     "resume(frames, exception=None, recorder=None)\n--\n\nRebuild frames and let them go on."},
+    {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef native_module = {
@@ -43,9 +49,10 @@ PyInit__native(void)
         }
     }
     PyObject *module = PyModule_Create(&native_module);
-    if (module == NULL || PyModule_AddObjectRef(module, "NULL", mp_null) < 0 ||
+    if (module == NULL || PyModule_AddFunctions(module, resume_methods) < 0 ||
+        PyModule_AddObjectRef(module, "NULL", mp_null) < 0 ||
         PyModule_AddType(module, &mp_NullType) < 0 || PyModule_AddType(module, &mp_RecorderType) < 0 ||
-        PyModule_AddType(module, &mp_FactTableType) < 0) {
+        PyModule_AddType(module, &mp_FactTableType) < 0 || mp_dispatch_ready(module) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -17,6 +17,26 @@ read_varint(const unsigned char *cursor, const unsigned char *end, int *value)
     return cursor;
 }
 
+/* The unit of the handler that the exception table gives for a unit, -1: none. */
+int
+mp_handler_of(PyCodeObject *code, int unit)
+{
+    PyObject *table = code->co_exceptiontable;
+    const unsigned char *cursor = (const unsigned char *)PyBytes_AS_STRING(table);
+    const unsigned char *end = cursor + PyBytes_GET_SIZE(table);
+    while (cursor < end) {
+        int start, size, target, depth_and_lasti;
+        cursor = read_varint(cursor, end, &start);
+        cursor = read_varint(cursor, end, &size);
+        cursor = read_varint(cursor, end, &target);
+        cursor = read_varint(cursor, end, &depth_and_lasti);
+        if (start <= unit && unit < start + size) {
+            return target;
+        }
+    }
+    return -1;
+}
+
 /* Marks the first unit of each exception handler. Such a unit is reached only by an exception: the handler
  * expects the exception on the stack, which no ordinary jump puts there. Takes nothing. */
 static void

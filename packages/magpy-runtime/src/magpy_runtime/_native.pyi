@@ -1,6 +1,6 @@
 """Types of the C extension; its protocol is described in `magpy_runtime.capture`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any, Final, final
 
@@ -51,6 +51,11 @@ class Recorder:
     def poke(self, position: int, value: object, /) -> None: ...
     def counts(self) -> dict[str, int]: ...
 
+def resume(
+    frames: Iterable[tuple[FunctionType, int, int, tuple[Any, ...], tuple[Any, ...]]],
+    exception: BaseException | None = None,
+    recorder: Recorder | None = None,
+) -> Any: ...
 def type_lookup(type: type, name: str, /) -> Any: ...
 def super_lookup(type: type, after: type, name: str, /) -> Any: ...
 def instance_dict(obj: object, /) -> dict[str, Any] | None: ...
