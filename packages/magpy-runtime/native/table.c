@@ -3,47 +3,15 @@
  * Every entry asks one question of one object and compares the answer by identity; where the answer is a plain value
  * that need not be the same object (a number, a string), a Python function compares type and value. None of the
  * questions runs code of the user's. */
-#include "capture.h"
-
-/* What an entry asks. The order is that of magpy_codegen's FactKind. */
-typedef enum {
-    ASK_ITEM,       /* a dictionary's item at `key` */
-    ASK_DICT,       /* an instance's attribute dictionary */
-    ASK_TYPE,       /* the object's type */
-    ASK_LENGTH,     /* number of elements of a builtin container */
-    ASK_TRUTH,      /* whether a builtin container has elements */
-    ASK_CLASS,      /* a class's attribute `key` along its MRO */
-    ASK_ELEMENT,    /* element number `key` of a list or tuple */
-    ASK_CELL,       /* content of a closure's cell */
-    ASK_CODE,       /* a function's code */
-    ASK_DEFAULTS,   /* a function's defaults, None when it has none */
-    ASK_KWDEFAULTS, /* a function's keyword-only defaults, None when it has none */
-    ASK_OTHER,      /* `key(obj)`, a function of MagPy's */
-    ASK_KINDS
-} Question;
-
-typedef struct {
-    int question;
-    bool plain;             /* compare by type and value when the identity differs */
-    Py_ssize_t number;      /* ASK_LENGTH, ASK_TRUTH: expected; ASK_ELEMENT: the index */
-    PyObject *object;       /* owned */
-    PyObject *key;          /* owned, may be NULL */
-    PyObject *expected;     /* owned; mp_null: nothing must be there */
-} Fact;
-
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *same_value;   /* owned */
-    Fact *facts;
-    Py_ssize_t count;
-} FactTable;
+#include "facts.h"
 
 static void
 table_clear_facts(FactTable *self)
 {
     Py_ssize_t count = self->count;
     Fact *facts = self->facts;
+    mp_snapshot_free(self->snapshot);
+    self->snapshot = NULL;
     self->count = 0;
     self->facts = NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -55,8 +23,8 @@ table_clear_facts(FactTable *self)
 }
 
 /* Number of elements of a builtin container, -1 for anything else. */
-static Py_ssize_t
-builtin_length(PyObject *object)
+Py_ssize_t
+mp_builtin_length(PyObject *object)
 {
     if (PyDict_Check(object)) {
         return PyDict_GET_SIZE(object);
@@ -73,26 +41,25 @@ builtin_length(PyObject *object)
     return -1;
 }
 
-/* The answer to a fact's question now: a borrowed reference, kept alive by `*owned` where it is new. NULL without an
- * exception: there is nothing. */
-static PyObject *
-answer(const Fact *fact, PyObject **owned)
+/* The answer to a question now: a borrowed reference, kept alive by `*owned` where it is new. NULL without an
+ * exception: there is nothing. Not for lengths. */
+PyObject *
+mp_answer(int question, PyObject *object, PyObject *key, Py_ssize_t number, PyObject **owned)
 {
-    PyObject *object = fact->object;
-    switch (fact->question) {
+    switch (question) {
     case ASK_ITEM:
-        return PyDict_GetItemWithError(object, fact->key);
+        return PyDict_GetItemWithError(object, key);
     case ASK_DICT:
         return *owned = PyObject_GenericGetDict(object, NULL);
     case ASK_TYPE:
         return (PyObject *)Py_TYPE(object);
     case ASK_CLASS:
-        return _PyType_Lookup((PyTypeObject *)object, fact->key);
+        return _PyType_Lookup((PyTypeObject *)object, key);
     case ASK_ELEMENT:
         if (PyList_Check(object)) {
-            return fact->number < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, fact->number) : NULL;
+            return number < PyList_GET_SIZE(object) ? PyList_GET_ITEM(object, number) : NULL;
         }
-        return fact->number < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, fact->number) : NULL;
+        return number < PyTuple_GET_SIZE(object) ? PyTuple_GET_ITEM(object, number) : NULL;
     case ASK_CELL:
         return PyCell_GET(object);
     case ASK_CODE:
@@ -102,23 +69,44 @@ answer(const Fact *fact, PyObject **owned)
     case ASK_KWDEFAULTS:
         return PyFunction_GET_KW_DEFAULTS(object) != NULL ? PyFunction_GET_KW_DEFAULTS(object) : Py_None;
     default:
-        *owned = PyObject_CallOneArg(fact->key, object);
+        *owned = PyObject_CallOneArg(key, object);
         return *owned == mp_null ? NULL : *owned;
     }
 }
 
+/* Whether two values of one type, of which no program can change either, are the same: floats by their bits. */
+int
+mp_same_value(PyObject *same_value, PyObject *one, PyObject *other)
+{
+    if (PyUnicode_CheckExact(one)) {
+        return PyUnicode_Compare(one, other) == 0 && !PyErr_Occurred();
+    }
+    if (PyLong_CheckExact(one) || PyBytes_CheckExact(one)) {
+        return PyObject_RichCompareBool(one, other, Py_EQ);
+    }
+    if (PyFloat_CheckExact(one)) {
+        double first = PyFloat_AS_DOUBLE(one), second = PyFloat_AS_DOUBLE(other);
+        return memcmp(&first, &second, sizeof(double)) == 0 || (first != first && second != second);
+    }
+    PyObject *args[3] = {NULL, one, other};
+    PyObject *same = PyObject_Vectorcall(same_value, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    int result = same == NULL ? -1 : same == Py_True;
+    Py_XDECREF(same);
+    return result;
+}
+
 /* Whether a fact holds: 1 or 0, -1 with an exception set. */
-static int
-holds(const FactTable *self, const Fact *fact)
+int
+mp_fact_holds(const FactTable *self, const Fact *fact)
 {
     if (fact->question == ASK_LENGTH) {
-        return builtin_length(fact->object) == fact->number;
+        return mp_builtin_length(fact->object) == fact->number;
     }
     if (fact->question == ASK_TRUTH) {
-        return (builtin_length(fact->object) > 0) == (fact->number != 0);
+        return (mp_builtin_length(fact->object) > 0) == (fact->number != 0);
     }
     PyObject *owned = NULL;
-    PyObject *found = answer(fact, &owned);
+    PyObject *found = mp_answer(fact->question, fact->object, fact->key, fact->number, &owned);
     int result;
     if (found == NULL) {
         if (PyErr_Occurred()) {
@@ -132,17 +120,43 @@ holds(const FactTable *self, const Fact *fact)
     }
     else if (fact->plain && Py_TYPE(found) == Py_TYPE(fact->expected)) {
         Py_INCREF(found);
-        PyObject *args[3] = {NULL, found, fact->expected};
-        PyObject *same = PyObject_Vectorcall(self->same_value, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        result = mp_same_value(self->same_value, found, fact->expected);
         Py_DECREF(found);
-        result = same == NULL ? -1 : same == Py_True;
-        Py_XDECREF(same);
     }
     else {
         result = 0;
     }
     Py_XDECREF(owned);
     return result;
+}
+
+/* Whether all facts hold: 1; 0 with the number of the first that does not; -1 with an exception set. Where the snapshot
+ * sees that nothing moved no fact is asked; where it has doubts all are. */
+int
+mp_table_check(FactTable *self, Py_ssize_t *failed)
+{
+    if (self->snapshot != NULL) {
+        int unchanged = mp_snapshot_check(self->snapshot, self);
+        if (unchanged != 0) {
+            return unchanged;
+        }
+    }
+    self->full++;
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        int held = mp_fact_holds(self, &self->facts[i]);
+        if (held <= 0) {
+            *failed = i;
+            return held;
+        }
+    }
+    if (self->snapshot == NULL && !self->bare) {
+        self->snapshot = mp_snapshot_new(self);
+        if (self->snapshot == NULL) {
+            self->bare = true;
+            PyErr_Clear();
+        }
+    }
+    return 1;
 }
 
 /* table(): None when all facts hold, else the number of the first that does not. */
@@ -154,28 +168,27 @@ table_call(PyObject *object, PyObject *const *Py_UNUSED(args), size_t nargsf, Py
         PyErr_SetString(PyExc_TypeError, "a fact table takes no arguments");
         return NULL;
     }
-    for (Py_ssize_t i = 0; i < self->count; i++) {
-        int held = holds(self, &self->facts[i]);
-        if (held < 0) {
-            return NULL;
-        }
-        if (!held) {
-            return PyLong_FromSsize_t(i);
-        }
+    Py_ssize_t failed;
+    int held = mp_table_check(self, &failed);
+    if (held < 0) {
+        return NULL;
+    }
+    if (!held) {
+        return PyLong_FromSsize_t(failed);
     }
     Py_RETURN_NONE;
 }
 
 /* Whether an object is what a question may be asked of. */
-static bool
-fits(int question, PyObject *object, PyObject *key)
+bool
+mp_fits(int question, PyObject *object, PyObject *key)
 {
     switch (question) {
     case ASK_ITEM:
         return PyDict_Check(object) && key != NULL;
     case ASK_LENGTH:
     case ASK_TRUTH:
-        return builtin_length(object) >= 0;
+        return mp_builtin_length(object) >= 0;
     case ASK_CLASS:
         return PyType_Check(object) && key != NULL && PyUnicode_CheckExact(key);
     case ASK_ELEMENT:
@@ -187,7 +200,10 @@ fits(int question, PyObject *object, PyObject *key)
     case ASK_KWDEFAULTS:
         return PyFunction_Check(object);
     case ASK_OTHER:
+    case ASK_KEYS:
         return key != NULL && PyCallable_Check(key);
+    case ASK_SUPER:
+        return PyType_Check(object) && key != NULL && PyCallable_Check(key);
     case ASK_DICT:
         return !PyType_Check(object);
     default:
@@ -233,7 +249,7 @@ table_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         }
         Fact fact = {.question = question, .plain = plain};
         key = key == Py_None && question != ASK_ITEM ? NULL : key;
-        if (question < 0 || question >= ASK_KINDS || !fits(question, object, key)) {
+        if (question < 0 || question >= ASK_KINDS || !mp_fits(question, object, key)) {
             PyErr_Format(PyExc_ValueError, "fact %zd: question %d cannot be asked of a %s", i, question,
                          Py_TYPE(object)->tp_name);
             Py_DECREF(self);
@@ -303,6 +319,19 @@ table_length(PyObject *object)
     return ((FactTable *)object)->count;
 }
 
+/* counts(): how often what was asked, as a dictionary. */
+static PyObject *
+table_counts(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    return mp_snapshot_counts((FactTable *)object);
+}
+
+static PyMethodDef table_methods[] = {
+    {"counts", table_counts, METH_NOARGS,
+     "counts()\n--\n\nFull passes, groups of facts that were asked again, and what the snapshot watches."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PySequenceMethods table_sequence = {.sq_length = table_length};
 
 PyTypeObject mp_FactTableType = {
@@ -318,4 +347,5 @@ PyTypeObject mp_FactTableType = {
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(FactTable, vectorcall),
     .tp_as_sequence = &table_sequence,
+    .tp_methods = table_methods,
 };

@@ -1,0 +1,75 @@
+/* A call, a native guard, and the slots that the dispatcher reads: what steps.c and dispatch.c share. */
+#ifndef MAGPY_DISPATCH_H
+#define MAGPY_DISPATCH_H
+
+#include "facts.h"
+
+#define MAX_REGISTERS 64
+#define MAX_KEYWORDS 32
+
+/* An object that a step looks at. */
+typedef struct {
+    Py_ssize_t number;      /* of a register; -1: `object` */
+    PyObject *object;       /* owned or NULL */
+} Operand;
+
+typedef struct Step Step;
+
+/* How a result is made. */
+typedef enum { MAKE_OUTPUT, MAKE_OPERAND, MAKE_TUPLE, MAKE_LIST, MAKE_DICT } MakeKind;
+
+typedef struct Make {
+    int kind;
+    Operand operand;        /* MAKE_OPERAND; its number alone for MAKE_OUTPUT */
+    struct Make *parts;
+    Py_ssize_t count;
+    PyObject *keys;         /* owned or NULL; a tuple for MAKE_DICT */
+} Make;
+
+typedef struct {
+    PyObject_HEAD
+    Step *steps;
+    Py_ssize_t count;
+    Py_ssize_t registers;
+    PyObject *modes;        /* owned; tuple of pairs: a function without arguments, and what it must give */
+    PyObject *held;         /* owned; the table of held facts, or what stands for it */
+    PyObject *tensors;      /* owned */
+    PyObject *same_value;   /* owned */
+    PyObject *strict;       /* owned or NULL */
+    bool direct;            /* running the graph is all that the mock does */
+    Operand *inputs;
+    Py_ssize_t input_count;
+    Make result;
+    Py_ssize_t output_count;
+} NativeGuard;
+
+/* What a caller gave. */
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t count;
+    PyObject *names;        /* borrowed or NULL; the keywords' names, whose values follow the arguments */
+    PyObject *kwargs;       /* borrowed or NULL; a dictionary, instead of `names` */
+    PyObject *keywords[MAX_KEYWORDS];   /* borrowed; values in order, once the names are known to fit */
+} Call;
+
+/* steps.c */
+extern PyTypeObject mp_NativeGuardType;
+PyObject *mp_call_args(const Call *call);
+PyObject *mp_call_kwargs(const Call *call);
+int mp_guard_call(NativeGuard *self, Call *call, PyObject **registers, Py_ssize_t *failed);
+int mp_guard_check(NativeGuard *self, const Call *call, PyObject *const *registers, int held, Py_ssize_t failed);
+PyObject *mp_guard_bound(const NativeGuard *self, PyObject *const *registers);
+PyObject *mp_guard_run(NativeGuard *self, PyObject *run, PyObject *const *registers);
+
+static inline void
+mp_drop(PyObject **registers, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_XDECREF(registers[i]);
+    }
+}
+
+/* dispatch.c */
+int mp_dispatch_ready(PyObject *module);
+
+#endif
