@@ -114,3 +114,12 @@ def test_entry_points_register(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
     assert registry.load_entry_points() == ("plugin",)
     assert dump(registry) == "# registered by a plugin\nbuiltins.len(obj: length) -> constant\n"
+
+
+def test_sources_wait_for_their_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    registry.add_source("late_module", list)
+    registry.add_source("builtins", list)
+    assert registry.waiting() == ("late_module",)
+    monkeypatch.setitem(sys.modules, "late_module", types.ModuleType("late_module"))
+    assert registry.waiting() == ()

@@ -186,6 +186,11 @@ class Registry:
         self._settle()
         return tuple(sorted(t for t, each in self._pending.items() if not each.optional and module_of(t) is not None))
 
+    def waiting(self) -> tuple[str, ...]:
+        """Modules that annotations wait for, since nobody has imported them yet, sorted."""
+        self._settle()
+        return tuple(sorted(self._sources))
+
     def load_entry_points(self, group: str = ENTRY_POINTS) -> tuple[str, ...]:
         """Lets installed packages register: each entry point is a function that takes the registry.
 

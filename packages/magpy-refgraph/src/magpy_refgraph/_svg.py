@@ -18,11 +18,20 @@ _CHARACTERS: Final = 30  # that fit into a box
 _ROWS: Final = 8  # of a box; what is left out is counted
 _SWEEPS: Final = 4
 
-_STYLE: Final = (
-    "text{font:10px monospace;fill:#222}"
-    ".box{fill:#fff;stroke:#555}.root{fill:#e8eef7}.changed{fill:#fdf0d5}.new{fill:#eaf6ea}"
-    ".head{font-weight:bold}.edge{fill:none;stroke:#777}.alias{stroke-dasharray:4 3}.past{stroke:#ccc}"
-)
+_STYLE: Final = "".join(
+    f".refgraph {rule}"
+    for rule in (
+        "text{font:10px monospace;fill:#222}",
+        ".box{fill:#fff;stroke:#555}",
+        ".root{fill:#e8eef7}",
+        ".changed{fill:#fdf0d5}",
+        ".new{fill:#eaf6ea}",
+        ".head{font-weight:bold}",
+        ".edge{fill:none;stroke:#777}",
+        ".alias{stroke-dasharray:4 3}",
+        ".past{stroke:#ccc}",
+    )
+)  # for drawings alone, also inside of a page that has a style of its own
 
 
 def to_svg(graph: RefGraph, *, limit: int = 150) -> str:
