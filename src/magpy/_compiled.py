@@ -17,8 +17,7 @@ import torch
 from magpy_annotations import Registry, default_registry
 from magpy_codegen import forget_source
 from magpy_runtime import Record, RecordCache
-from magpy_runtime import capture as _capture
-from magpy_runtime.capture import instance_dict
+from magpy_runtime.capture import instance_dict, resume
 
 from . import _torch
 from ._monitor import Monitor, Run, internal_error
@@ -250,7 +249,7 @@ class Compiled:
         self.statistics.native += 1
         frames, error = point.rebuild(following, slots)
         del slots
-        return _capture.resume(frames, error)
+        return resume(frames, error)
 
     def _side_exit(self, point: Point, slots: tuple[Any, ...]) -> Any:
         """No segment fits: the program goes on, and is watched where that may give one."""

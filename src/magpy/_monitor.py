@@ -15,9 +15,8 @@ from typing import Any
 
 from magpy_annotations import Registry
 from magpy_refgraph import EdgeKind, Key
-from magpy_runtime.capture import Plan, Recorder
+from magpy_runtime.capture import Plan, Recorder, resume
 
-from magpy_runtime import capture as _capture
 from . import _torch
 from ._failures import internal_error, locate
 from ._observe import tell
@@ -75,7 +74,7 @@ class Monitor(SplitRules):
         frames, error = point.rebuild(following, args)
 
         def go_on() -> Any:
-            return _capture.resume(frames, error, self.recorder if self.recorder.active else None)
+            return resume(frames, error, self.recorder if self.recorder.active else None)
 
         def inputs() -> None:
             self.begin(len(args), ())
