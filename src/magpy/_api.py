@@ -30,6 +30,8 @@ def compile(  # noqa: A001
     dynamic: bool | None = None,
     options: dict[str, Any] | None = None,
     record_limit: int = 8,
+    freeze: bool = False,
+    compile_async: bool = False,
 ) -> T: ...
 
 
@@ -42,6 +44,8 @@ def compile(  # noqa: A001
     dynamic: bool | None = None,
     options: dict[str, Any] | None = None,
     record_limit: int = 8,
+    freeze: bool = False,
+    compile_async: bool = False,
 ) -> Callable[[T], T]: ...
 
 
@@ -53,6 +57,8 @@ def compile(  # noqa: A001 - the name that users know from torch
     dynamic: bool | None = None,
     options: dict[str, Any] | None = None,
     record_limit: int = 8,
+    freeze: bool = False,
+    compile_async: bool = False,
 ) -> Any:
     """Compile a function or a module by watching it run.
 
@@ -67,19 +73,27 @@ def compile(  # noqa: A001 - the name that users know from torch
         dynamic: whether numbers and sizes that vary become inputs; None decides after a miss, False never.
         options: passed to the backend.
         record_limit: how many records one callable may have.
+        freeze: let Inductor take parameters and buffers for constants where no gradients are wanted. An update that torch
+            counts (`load_state_dict`, an optimizer's step, `.to()`) leads to a new record at the next call; what is
+            written through `.data`, a numpy array or from another process is not seen.
+        compile_async: return the first result before the backend has compiled. A thread compiles while calls run
+            natively, and later calls are served by the record (`magpy.wait` waits for it).
 
     Returns:
         A function for a function; for a module a module of the same class that shares everything with the original.
 
     Raises:
         TypeError: `target` cannot be called, or an option has the wrong type.
-        ValueError: the backend is unknown (the message lists the known ones), or `record_limit` is less than 1.
+        ValueError: the backend is unknown (the message lists the known ones) or cannot freeze, or `record_limit` is less
+            than 1.
     """
     for name, value, kinds in (
         ("fullgraph", fullgraph, (bool,)),
         ("dynamic", dynamic, (bool, NoneType)),
         ("options", options, (dict, NoneType)),
         ("record_limit", record_limit, (int,)),
+        ("freeze", freeze, (bool,)),
+        ("compile_async", compile_async, (bool,)),
     ):
         if not isinstance(value, kinds) or (kinds == (int,) and isinstance(value, bool)):
             expected = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
@@ -87,12 +101,14 @@ def compile(  # noqa: A001 - the name that users know from torch
     if record_limit < 1:
         raise ValueError(f"record_limit must be at least 1, not {record_limit}")
     config = Config(
-        backend=resolve(backend, options),
+        backend=resolve(backend, options, freeze=freeze),
         backend_name=backend,
         fullgraph=fullgraph,
         dynamic=dynamic,
         options=options,
         record_limit=record_limit,
+        freeze=freeze,
+        compile_async=compile_async,
     )
     if target is None:
         return functools.partial(_compile, config=config)
@@ -118,12 +134,12 @@ def _compile(target: Any, *, config: Config) -> Any:
 def make_wrapper(target: Callable[..., Any], config: Config) -> Any:
     """A function that serves calls of `target`."""
     state = Compiled(target, config)
-    serve = state.serve
+    dispatch = state.dispatch
 
     @_look_like(target)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         try:
-            return serve(args, kwargs)
+            return dispatch(args, kwargs)
         except BaseException as error:
             strip(error)
             del args, kwargs
@@ -247,6 +263,19 @@ def reset(compiled: Any) -> None:
     """Drop all records of a compiled callable and start anew."""
     for state in states(compiled):
         state.reset()
+
+
+def wait(compiled: Any, timeout_s: float | None = None) -> bool:
+    """Wait until the graphs of a callable compiled with `compile_async=True` are compiled, or have failed.
+
+    Args:
+        compiled: what `compile` returned.
+        timeout_s: seconds to wait at most for each of its records; None for no limit.
+
+    Returns:
+        Whether all are.
+    """
+    return all([state.pending.wait(timeout_s) for state in states(compiled)])
 
 
 @overload

@@ -16,15 +16,16 @@ import torch
 
 from magpy_annotations import Registry, default_registry
 from magpy_codegen import forget_source
-from magpy_runtime import Record, RecordCache
+from magpy_runtime import CountSlots, Dispatcher, Record, RecordCache, RecordingFlag
 from magpy_runtime.capture import instance_dict, resume
 
 from . import _torch
+from ._later import Pending
 from ._monitor import Monitor, Run, internal_error
 from ._observe import tell
 from ._points import following
 from ._reasons import Boundary as Refusal
-from ._recording import make_draft
+from ._recording import Draft, make_draft
 from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, strip, warn
 from ._segments import BoundarySite, Point, Tree
 
@@ -43,10 +44,12 @@ class Config:
     dynamic: bool | None
     options: dict[str, Any] | None
     record_limit: int
+    freeze: bool = False
+    compile_async: bool = False
 
 
 @dataclass(slots=True)
-class Statistics:
+class Statistics(CountSlots):
     """How the calls of one compiled callable were served."""
 
     monitored: int = 0
@@ -56,11 +59,7 @@ class Statistics:
     timings: dict[str, float] = field(default_factory=dict)
 
 
-class _Recording(threading.local):
-    active = False
-
-
-_recording = _Recording()
+_recording = RecordingFlag()
 _registry: Registry | None = None
 _registry_lock = threading.Lock()
 
@@ -125,8 +124,8 @@ class _Switching:
             raise
 
 
-class Compiled:
-    """One compiled callable.
+class Compiled(Dispatcher):
+    """One compiled callable. `dispatch(args, kwargs)`, which is native, serves a call; what it cannot do comes to `serve`.
 
     Attributes:
         target: what runs natively.
@@ -139,6 +138,9 @@ class Compiled:
         lock: held by the thread that records.
         warned: whether the user was told that calls run natively.
         latest: the reason that stands for native calls without an attempt.
+        pending: records whose graphs are being compiled.
+        late: an error of the worker's, to be raised by the next call.
+        thawed: paths of tensors that are updated too often to be constants.
     """
 
     def __init__(self, target: Callable[..., Any], config: Config) -> None:
@@ -153,6 +155,9 @@ class Compiled:
         self.lock = threading.Lock()
         self.warned = False
         self.latest: NotCompiled | None = None
+        self.pending = Pending()
+        self.late: FullGraphError | None = None
+        self.thawed: set[Any] = set()
         tell("made", self)
 
     def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -170,7 +175,10 @@ class Compiled:
             problem = settle(internal_error(error))
         if found is None:
             return self._miss(args, kwargs) if problem is None else self._guard_failed(problem, args, kwargs)
-        record, bound = found
+        return self.serve_found(*found, args, kwargs)
+
+    def serve_found(self, record: Record, bound: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serve a call that a record's guard has let pass."""
         random_state = torch.default_generator.get_state() if record.random else None
         try:
             result = record.mock(bound, record.run)
@@ -203,7 +211,7 @@ class Compiled:
         while True:
             function, args, keywords, slots = left
             site.taken += 1
-            error = None
+            error = outcome = None
             try:
                 outcome = function(*args, **keywords)
             except BaseException as raised:
@@ -256,6 +264,11 @@ class Compiled:
         if point.cache.full and not point.refused:
             point.refused = True
             self._note(Refusal("record-limit", f"after a boundary in {point.frames[-1].code.co_qualname}"))
+        if self.pending and self.pending.covers(point.cache, slots, {}):
+            self._note(Refusal("compiling", f"what comes after a boundary in {point.frames[-1].code.co_qualname}"))
+            return self._resume(point, slots)
+        if self.config.freeze:
+            self._thaw(point.cache)
         if point.cache.full or point.failures >= _ATTEMPTS or not self.lock.acquire(blocking=False):
             return self._resume(point, slots)
         monitor = None
@@ -266,7 +279,7 @@ class Compiled:
                 if point.cache.records:
                     point.cache.note_miss(slots, {})
                 monitor = Monitor(registry())
-                monitor.prepare(self.tree, point, point.cache.unstable)
+                monitor.prepare(self.tree, point, point.cache.unstable, self._freeze())
             except Refusal as boundary:
                 problem = boundary
             except Exception as error:
@@ -317,6 +330,12 @@ class Compiled:
         if is_disabled(self.target):
             self._refuse(Refusal("disabled", _name(self.target)))
             return self._native(args, kwargs)
+        if self.late is not None:
+            late, self.late = self.late, None
+            raise late
+        if self.pending and self.pending.covers(self.cache, args, kwargs):
+            self._note(Refusal("compiling", _name(self.target)))
+            return self._native(args, kwargs)
         if not fullgraph and (self.failures >= _ATTEMPTS or self.wait):
             if self.wait:
                 self.wait -= 1
@@ -332,7 +351,7 @@ class Compiled:
             try:
                 self._prepare(args, kwargs)
                 monitor = Monitor(registry())
-                monitor.prepare(None if fullgraph else self.tree, None, self.cache.unstable)
+                monitor.prepare(None if fullgraph else self.tree, None, self.cache.unstable, self._freeze())
             except Refusal as boundary:
                 problem = boundary
             except Exception as error:
@@ -349,6 +368,8 @@ class Compiled:
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Learn from a miss which facts do not hold."""
         cache = self.cache
+        if self.config.freeze:
+            self._thaw(cache)
         if cache.full and ("record-limit", "", 0) in self.statistics.reasons:
             raise Refusal("record-limit")
         if cache.records:
@@ -356,6 +377,18 @@ class Compiled:
         if cache.full:
             worst = sorted(cache.failed.items(), key=lambda item: -item[1])[:3]
             raise Refusal("record-limit", "; ".join(text for text, _ in worst))
+
+    def _freeze(self) -> set[Any] | None:
+        return self.thawed if self.config.freeze else None
+
+    def _thaw(self, cache: RecordCache) -> None:
+        """Drop records whose constants have changed: they cannot serve again. What changes at every call is none again."""
+        for record in cache.records:
+            if record.frozen is not None and not record.frozen():
+                if not record.hits:
+                    self.thawed.update(record.frozen.moved())
+                cache.discard(record)
+                _forget(record)
 
     def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.statistics.native += 1
@@ -404,7 +437,14 @@ class Compiled:
         started = time.perf_counter()
         try:
             draft = make_draft(
-                monitor, monitor.entry, monitor.positional, monitor.keywords, run.result, monitor.unstable
+                monitor,
+                monitor.entry,
+                monitor.positional,
+                monitor.keywords,
+                run.result,
+                monitor.unstable,
+                None,
+                monitor.freeze,
             )
         except Refusal as boundary:
             return settle(boundary)
@@ -419,6 +459,13 @@ class Compiled:
         """Compile the graphs of the segments and add the records; gives those, and why there are no more."""
         made: list[Record] = []
         for point, draft in monitor.drafts:
+            cache = self.cache if point is None else point.cache
+            record = draft.record
+            if self.config.compile_async and record.graph is not None:
+                if self.pending.add(self, cache, draft, self.config.backend, Compiled._came):
+                    kept.add(id(record.graph.graph))
+                    made.append(record)
+                continue
             started = time.perf_counter()
             try:
                 record = draft.finish(self.config.backend)
@@ -428,12 +475,7 @@ class Compiled:
                 return made, settle(internal_error(error))
             finally:
                 self._add_time("generate", time.perf_counter() - started)
-            for name, seconds in record.timings.items():
-                self._add_time(name, seconds)
-            if record.mutates and record.run is not None:
-                record.run = _Updating(record.run, record.updated if record.may_raise else ())
-            if record.switches and record.run is not None:
-                record.run = _Switching(record.run)
+            self._wrap(record)
             if record.graph is not None:
                 kept.add(id(record.graph.graph))
             made.append(record)
@@ -444,6 +486,30 @@ class Compiled:
                 point.cache.add(record)
                 point.failures = 0
         return made, None
+
+    def _wrap(self, record: Record) -> None:
+        """A graph was compiled."""
+        for name, seconds in record.timings.items():
+            self._add_time(name, seconds)
+        if record.mutates and record.run is not None:
+            record.run = _Updating(record.run, record.updated if record.may_raise else ())
+        if record.switches and record.run is not None:
+            record.run = _Switching(record.run)
+
+    def _came(self, draft: Draft, cache: RecordCache, problem: Refusal | None, seconds: float) -> None:
+        """The worker has compiled a graph, or could not."""
+        self._add_time("generate", seconds)
+        record = draft.record
+        if problem is None:
+            self._wrap(record)
+            cache.add(record)
+            return
+        _forget(record)
+        self.failures += 1
+        try:
+            self._refuse(problem)
+        except FullGraphError as error:
+            self.late = error
 
     def _failed(
         self, failure: Refusal, error: BaseException | None, hint: Any, point: Point | None, made: bool
@@ -513,8 +579,9 @@ class Compiled:
         self.statistics = Statistics()
         self.failures = self.exceptions = self.wait = 0
         self.warned = False
-        self.latest = None
-        for record in records:
+        self.latest = self.late = None
+        self.thawed = set()
+        for record in [*records, *self.pending.clear()]:
             _forget(record)
 
     def _drop(self, record: Record) -> None:
@@ -524,7 +591,7 @@ class Compiled:
     def __del__(self) -> None:
         if not sys.is_finalizing():
             tell("gone", self)
-            for record in self.records():
+            for record in [*self.records(), *self.pending.clear()]:
                 _forget(record)
 
 

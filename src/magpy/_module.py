@@ -59,7 +59,7 @@ class _Twin:
         if type(state.module) is not state.base:
             _follow_class(self, state)
         try:
-            result = state.call.serve(args, kwargs)
+            result = state.call.dispatch(args, kwargs)
         except BaseException as error:
             strip(error)
             del self, state, args, kwargs
@@ -130,7 +130,7 @@ def compiled_class(cls: type) -> type:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return self._magpy_state.forward_entry().serve(args, kwargs)
+            return self._magpy_state.forward_entry().dispatch(args, kwargs)
         except BaseException as error:
             strip(error)
             del self, args, kwargs

@@ -20,6 +20,7 @@ from magpy_codegen import (
     StepKind,
     Unbuildable,
     builder,
+    direct_form,
     make_function,
     render,
 )
@@ -34,6 +35,7 @@ from magpy_runtime import (
     guard_helpers,
     memory_places,
     metadata,
+    native_guard,
 )
 
 from . import _torch
@@ -42,7 +44,7 @@ from ._freeze import frozen_inputs
 from ._observe import tell
 from ._reasons import Boundary
 from ._state import ByIdentity, is_atom
-from ._strict import check_graph, checked
+from ._strict import check_graph, checked, strict_guard
 
 if TYPE_CHECKING:
     from ._splitting import SplitRules
@@ -178,7 +180,7 @@ def make_draft(
     namespace.values["held_facts"] = checked(fact_table([fact.entry() for fact in held]), held_source)
     tensors = [node.obj() for node in guard.tensors]
     known = {node.index: node.initial[_TENSOR].value for node in guard.tensors}  # type: ignore[union-attr]
-    namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()))
+    tensor_check = namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()))
     mock = MockWriter(
         monitor.graph,
         namespace,
@@ -201,6 +203,14 @@ def make_draft(
         graph = operators.finish(mock.outputs, locate)
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
     mock_function = make_function(mock_source, "mock", namespace.values, "mock")
+    native = None
+    if guard.steps is not None:
+        direct = None
+        if leave is None and not (monitor.graph.effects or monitor.mutates or monitor.random or monitor.switches):
+            direct = direct_form(mock_source, namespace.values)
+        steps = [step.entry() for step in guard.steps]
+        strict = strict_guard(guard_function)
+        native = native_guard(steps, entry.modes, namespace.values["held_facts"], tensor_check, strict, direct)
     record = Record(
         guard=guard_function,
         mock=mock_function,
@@ -223,6 +233,7 @@ def make_draft(
         may_raise=may_raise,
         switches=monitor.switches,
         frozen=frozen,
+        native=native,
         timings={"codegen": time.perf_counter() - started},
         namespace=namespace.values,
     )
@@ -294,7 +305,9 @@ def _check_storages(guard: GuardWriter, monitor: SplitRules, source: str) -> str
     name = guard.namespace.constant(memory_places([node.obj() for node in nodes]), "memory")
     names = ", ".join(guard.name(node) for node in nodes)
     number = len(guard.checks)
-    guard.add_check("inputs share memory as they did")
+    helper = guard.namespace.values["storages_match"]
+    operands = ((-1, guard.namespace.values[name]), *map(guard.operand, nodes))
+    guard.add_check("inputs share memory as they did", Step(StepKind.TRUE, operands, key=helper))
     line = f"    if not storages_match({name}, {names}): return {number}\n"
     return _with_line(source, line)
 

@@ -1,6 +1,6 @@
 """Strict mode (MAGPY_STRICT=1): what MagPy says twice must agree, and what it holds for true is verified.
 
-The native table of held facts is run together with the Python that is generated from the same facts, and each run's
+The native table of held facts and the native guard are run together with the generated Python, and each run's
 RefGraph is verified before a record is made of it. What is found is a fault of MagPy's and is the one thing that it
 raises into the program, so that tests see it.
 """
@@ -8,12 +8,14 @@ raises into the program, so that tests see it.
 from __future__ import annotations
 
 import contextlib
+import operator
 import types
 from collections.abc import Callable
 from typing import Any, Final
 
 from magpy_codegen import forget_source, make_function
 from magpy_refgraph import RefGraph, verify
+from magpy_runtime import NativeGuard
 
 from ._env import STRICT
 
@@ -60,6 +62,41 @@ class StrictTable:
         if self._python is not None:
             with contextlib.suppress(Exception):  # while the interpreter ends
                 forget_source(self._python)
+
+
+class StrictGuard:
+    """Holds what a native guard found against the generated guard, which must bind the same or fail at the same check."""
+
+    def __init__(self, python: Callable[..., Any]) -> None:
+        self._python = python
+
+    def __call__(self, native: NativeGuard, args: tuple[Any, ...], kwargs: dict[str, Any], found: Any) -> None:
+        """Compare.
+
+        Raises:
+            StrictError: they differ.
+        """
+        for _ in range(_ROUNDS):
+            try:
+                wanted = self._python(args, kwargs)
+            except Exception as error:
+                raise StrictError(f"the generated guard raises; the native one says {found!r}") from error
+            if type(wanted) is type(found) is tuple:
+                if len(wanted) == len(found) and all(map(operator.is_, wanted, found)):
+                    return
+            elif type(wanted) is type(found) and wanted == found:
+                return
+            found = native.check(args, kwargs)
+        raise StrictError(f"the native guard says {_shown(found)}, the generated one {_shown(wanted)}")
+
+
+def _shown(found: Any) -> str:
+    return f"check {found}" if type(found) is int else f"that it passes with {len(found)} objects"
+
+
+def strict_guard(python: Callable[..., Any]) -> StrictGuard | None:
+    """What holds the native guard against the generated one, in strict mode."""
+    return StrictGuard(python) if STRICT else None
 
 
 def checked(table: Held, source: Callable[[], tuple[str, dict[str, Any]]]) -> Held:

@@ -779,9 +779,8 @@ guard_dealloc(PyObject *object)
     Py_TYPE(object)->tp_free(object);
 }
 
-/* native(args, kwargs): what the generated guard gives: a tuple of what is bound, or the number of the check that failed. */
 static PyObject *
-guard_tp_call(PyObject *object, PyObject *args, PyObject *kwargs)
+guard_result(PyObject *object, PyObject *args, PyObject *kwargs, bool strictly)
 {
     NativeGuard *self = (NativeGuard *)object;
     PyObject *given, *keywords, *registers[MAX_REGISTERS];
@@ -794,10 +793,33 @@ guard_tp_call(PyObject *object, PyObject *args, PyObject *kwargs)
     Call call = {.args = ((PyTupleObject *)given)->ob_item, .count = PyTuple_GET_SIZE(given), .kwargs = keywords};
     Py_ssize_t failed = 0, count = self->registers;
     int held = mp_guard_call(self, &call, registers, &failed);
-    PyObject *result = held < 0 ? NULL : held ? mp_guard_bound(self, registers) : PyLong_FromSsize_t(failed);
+    PyObject *result = NULL;
+    if (held >= 0 && (!strictly || self->strict == NULL || mp_guard_check(self, &call, registers, held, failed) == 0)) {
+        result = held ? mp_guard_bound(self, registers) : PyLong_FromSsize_t(failed);
+    }
     mp_drop(registers, count);
     return result;
 }
+
+/* native(args, kwargs): what the generated guard gives: a tuple of what is bound, or the number of the check that failed. */
+static PyObject *
+guard_tp_call(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    return guard_result(object, args, kwargs, true);
+}
+
+/* check(args, kwargs): the same, without strict mode. */
+static PyObject *
+guard_check(PyObject *object, PyObject *args)
+{
+    return guard_result(object, args, NULL, false);
+}
+
+static PyMethodDef guard_methods[] = {
+    {"check", guard_check, METH_VARARGS,
+     "check(args, kwargs, /)\n--\n\nWhat is bound, or the number of the check that failed; not held against Python."},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyMemberDef guard_members[] = {
     {"direct", T_BOOL, offsetof(NativeGuard, direct), READONLY, "Whether running the graph is all that the mock does."},
@@ -817,4 +839,5 @@ PyTypeObject mp_NativeGuardType = {
     .tp_clear = guard_clear,
     .tp_call = guard_tp_call,
     .tp_members = guard_members,
+    .tp_methods = guard_methods,
 };

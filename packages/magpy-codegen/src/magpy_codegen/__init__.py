@@ -1,5 +1,6 @@
 """Guards, mocks and operator graphs, generated from a RefGraph."""
 
+from ._direct import direct_form
 from ._facts import FactKind, HeldFact, render
 from ._guard import Check, GuardWriter
 from ._mock import Builder, Leave, MockWriter, Unbuildable
@@ -24,6 +25,7 @@ __all__ = [
     "StepKind",
     "Unbuildable",
     "builder",
+    "direct_form",
     "forget_source",
     "make_function",
     "render",

@@ -28,6 +28,8 @@ class FactKind(enum.IntEnum):
     DEFAULTS = 9
     KWDEFAULTS = 10
     OTHER = 11  # key: a function of the object
+    KEYS = 12  # the same, of nothing but a container's keys
+    SUPER = 13  # the same, of nothing but a class and its bases
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ _QUESTIONS = {
     FactKind.DEFAULTS: "{obj}.__defaults__",
     FactKind.KWDEFAULTS: "{obj}.__kwdefaults__",
     FactKind.OTHER: "{key}({obj})",
+    FactKind.KEYS: "{key}({obj})",
+    FactKind.SUPER: "{key}({obj})",
 }
 
 

@@ -217,12 +217,12 @@ class GuardWriter:
             other = self.graph.nodes[fact.key.arg]
             if not (self.pinned(fact.node) and self.pinned(other)):
                 condition = f"{self.name(fact.node)} is {self.name(other)}"
-                step = Step(StepKind.DIFFERENT, operands=(self._operand(fact.node), self._operand(other)))
+                step = Step(StepKind.DIFFERENT, operands=(self.operand(fact.node), self.operand(other)))
                 self._check(fact, condition, "two objects are distinct", fact.location, step)
         self._distinct(mutated)
         if self.tensors:
             names = ", ".join(self.name(node) for node in self.tensors)
-            step = Step(StepKind.TENSORS, operands=tuple(self._operand(node) for node in self.tensors))
+            step = Step(StepKind.TENSORS, operands=tuple(self.operand(node) for node in self.tensors))
             self._check(None, f"not tensors_match({names})", "metadata of tensors", step=step)
         out.add(f"return ({''.join(self.name(node) + ', ' for node in self.bound)})")
         return out.text()
@@ -252,7 +252,7 @@ class GuardWriter:
             step.number = len(self.checks)
             self.steps.append(step)
 
-    def _operand(self, node: Node) -> Operand:
+    def operand(self, node: Node) -> Operand:
         """An object as a step knows it: the number of its register, or the object itself."""
         if self.pinned(node):
             return -1, node.obj()
@@ -274,14 +274,14 @@ class GuardWriter:
                 question, argument = FactKind.OTHER, self._helpers["plain_value"]
             case EdgeKind.KEYS:
                 match_keys = self._helpers["keys_match"]
-                question, argument, expected = FactKind.OTHER, _Keys(match_keys, expected), True
+                question, argument, expected = FactKind.KEYS, _Keys(match_keys, expected), True
             case EdgeKind.ITEM if issubclass(node.type, (list, tuple)) and not (type(arg) is int and arg >= 0):
                 return None
             case _:
                 question, argument = self._question(node, key)
         if question is FactKind.OTHER and argument is None:
             return None
-        return Step(kind, (self._operand(node),), question, argument, expected)
+        return Step(kind, (self.operand(node),), question, argument, expected)
 
     # -- one fact -----------------------------------------------------------------------------------------------------
 
@@ -338,7 +338,7 @@ class GuardWriter:
                 path = self._path(target)
         ask, argument = self._question(node, key)
         if ask is FactKind.OTHER and kind is EdgeKind.KEYS:
-            argument, expected = _Keys(self._helpers["keys_match"], expected), True
+            ask, argument, expected = FactKind.KEYS, _Keys(self._helpers["keys_match"], expected), True
         self.held.append(HeldFact(ask, obj, argument, expected, plain, text, where, path))
         del obj, arg
 
@@ -364,7 +364,7 @@ class GuardWriter:
             case EdgeKind.CLASS:
                 return FactKind.CLASS, arg
             case EdgeKind.SUPER:
-                return FactKind.OTHER, _Super(helpers["super_lookup"], arg[0], arg[1])
+                return FactKind.SUPER, _Super(helpers["super_lookup"], arg[0], arg[1])
             case EdgeKind.CELL:
                 return FactKind.CELL, None
             case EdgeKind.REFERENT:
@@ -401,7 +401,7 @@ class GuardWriter:
             )
             return
         name = self.namespace.constant(cls, cls.__name__)
-        step = Step(StepKind.IS, (self._operand(node),), FactKind.TYPE, None, cls)
+        step = Step(StepKind.IS, (self.operand(node),), FactKind.TYPE, None, cls)
         self._check(fact, f"type({self.name(node)}) is not {name}", f"type {cls.__name__}", fact.location, step)
 
     def _value(self, node: Node, key: Key) -> str:
@@ -477,7 +477,7 @@ class GuardWriter:
             step = self._ask(StepKind.IS, node, key, target.obj())
             self._check(fact, f"{value} is not {self.name(target)}", text, where, step)
         elif target.index in self.names:
-            step = self._ask(StepKind.SAME, node, key, self._operand(target)[0])
+            step = self._ask(StepKind.SAME, node, key, self.operand(target)[0])
             condition = f"{value} is not {self.names[target.index]}"
             self._check(fact, condition, f"{text} is the same object", where, step)
         else:
@@ -516,7 +516,7 @@ class GuardWriter:
         nodes = [node for node in self._mutable if not _is_tensor(node)]
         if len(nodes) > 1:
             ids = ", ".join(f"id({self.names[node.index]})" for node in nodes)
-            step = Step(StepKind.DIFFERENT, operands=tuple(self._operand(node) for node in nodes))
+            step = Step(StepKind.DIFFERENT, operands=tuple(self.operand(node) for node in nodes))
             self._check(None, f"len({{{ids}}}) != {len(nodes)}", "arguments are distinct objects", step=step)
         any_mutated = any(node.index in mutated or node.mutated for node in self._mutable)
         held = {
@@ -531,7 +531,7 @@ class GuardWriter:
             name = self.namespace.constant(frozenset(held), "changed_ids")
             for node in nodes:
                 condition = f"id({self.names[node.index]}) in {name}"
-                step = Step(StepKind.OUTSIDE, (self._operand(node),), expected=frozenset(held))
+                step = Step(StepKind.OUTSIDE, (self.operand(node),), expected=frozenset(held))
                 self._check(None, condition, "an argument is none of the changed objects", step=step)
 
 

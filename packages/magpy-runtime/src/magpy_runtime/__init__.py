@@ -7,20 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from magpy_runtime._backends import UnknownBackendError, names, resolve
-    from magpy_runtime._checks import ABSENT, ModeCheck, TensorCheck, fact_table, guard_helpers, memory_places, metadata
+    from magpy_runtime._checks import (
+        ABSENT,
+        ModeCheck,
+        TensorCheck,
+        fact_table,
+        guard_helpers,
+        memory_places,
+        metadata,
+        native_guard,
+    )
     from magpy_runtime._freezing import FrozenCheck, may_freeze
     from magpy_runtime._graph_facts import Hints
-    from magpy_runtime._record import Record, RecordCache
+    from magpy_runtime._record import CountSlots, Dispatcher, NativeGuard, Record, RecordCache, RecordingFlag
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "ABSENT": "_checks",
+    "CountSlots": "_record",
+    "Dispatcher": "_record",
     "FrozenCheck": "_freezing",
     "Hints": "_graph_facts",
     "ModeCheck": "_checks",
+    "NativeGuard": "_record",
     "Record": "_record",
     "RecordCache": "_record",
+    "RecordingFlag": "_record",
     "TensorCheck": "_checks",
     "UnknownBackendError": "_backends",
     "fact_table": "_checks",
@@ -29,16 +42,22 @@ _MODULES = {
     "memory_places": "_checks",
     "metadata": "_checks",
     "names": "_backends",
+    "native_guard": "_checks",
     "resolve": "_backends",
+    "worker": "_worker",
 }
 
 __all__ = [
     "ABSENT",
+    "CountSlots",
+    "Dispatcher",
     "FrozenCheck",
     "Hints",
     "ModeCheck",
+    "NativeGuard",
     "Record",
     "RecordCache",
+    "RecordingFlag",
     "TensorCheck",
     "UnknownBackendError",
     "fact_table",
@@ -47,7 +66,9 @@ __all__ = [
     "memory_places",
     "metadata",
     "names",
+    "native_guard",
     "resolve",
+    "worker",
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from . import _torch, iterators
-from ._native import FactTable
+from ._native import FactTable, NativeGuard
 from .capture import NULL, instance_dict, super_lookup, type_lookup
 
 ABSENT: Final = NULL
@@ -123,6 +123,15 @@ class ModeCheck:
         self._state = _torch.global_state_check()
         self._inference = torch.is_inference_mode_enabled()
 
+    def parts(self) -> tuple[tuple[Callable[[], Any], Any], ...]:
+        """The same as functions and what each must give, by identity."""
+        return (
+            (_torch.function_mode_depth, 0),
+            (self._state, True),
+            (torch.is_inference_mode_enabled, self._inference),
+            (_torch.dispatch_mode_depth, 0),
+        )
+
     def __call__(self) -> bool:
         """Compare now."""
         return (
@@ -165,6 +174,10 @@ class TensorCheck:
         if all(metadata(tensor) == was for tensor, was in zip(tensors, entry, strict=True)):
             self._guards = _torch.tensor_guards(tensors)
 
+    def native(self) -> Callable[..., bool]:
+        """What the native guard calls: torch's check itself where that is enough."""
+        return self._guards or self
+
     def __call__(self, *tensors: Any) -> bool:
         """Whether these tensors are like the recorded ones, and distinct."""
         if self._guards is not None:
@@ -197,6 +210,33 @@ def storages_match(places: tuple[tuple[int, int], ...], *tensors: torch.Tensor) 
 def fact_table(entries: list[tuple[int, Any, Any, Any, bool]]) -> FactTable:
     """The native check of facts about held objects: called, it gives None or the number of the first that fails."""
     return FactTable(entries, same_value)
+
+
+def native_guard(
+    steps: list[tuple[Any, ...]],
+    modes: ModeCheck,
+    held: Callable[[], int | None],
+    tensors: TensorCheck,
+    strict: Callable[..., Any] | None,
+    direct: tuple[Any, ...] | None,
+) -> NativeGuard | None:
+    """The native form of a guard.
+
+    Args:
+        steps: its lines.
+        modes: checks the modes.
+        held: checks facts about held objects.
+        tensors: checks tensors' metadata.
+        strict: `strict(native, args, kwargs, found)` holds what is found against the generated guard.
+        direct: inputs of the graph, number of its outputs and the result, where the mock does nothing else.
+
+    Returns:
+        None where the guard has a form that native code does not know.
+    """
+    try:
+        return NativeGuard(steps, modes.parts(), held, tensors.native(), same_value, strict, direct)
+    except ValueError:
+        return None
 
 
 def guard_helpers() -> dict[str, Any]:

@@ -70,3 +70,40 @@ class FactTable:
     ) -> FactTable: ...
     def __call__(self) -> int | None: ...
     def __len__(self) -> int: ...
+    def counts(self) -> dict[str, int]: ...
+
+@final
+class NativeGuard:
+    def __new__(
+        cls,
+        steps: list[tuple[Any, ...]],
+        modes: tuple[tuple[Callable[[], Any], Any], ...],
+        held: Callable[[], int | None],
+        tensors: Callable[..., bool],
+        same_value: Callable[[Any, Any], bool],
+        strict: Callable[[NativeGuard, tuple[Any, ...], dict[str, Any], Any], Any] | None = None,
+        direct: tuple[Any, ...] | None = None,
+    ) -> NativeGuard: ...
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> tuple[Any, ...] | int: ...
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> tuple[Any, ...] | int: ...
+    @property
+    def direct(self) -> bool: ...
+
+class RecordSlots:
+    hits: int
+    run: Callable[..., Any] | None
+    native: NativeGuard | None
+
+class CountSlots:
+    hits: int
+
+class CacheSlots:
+    records: tuple[Any, ...]
+
+class Dispatcher:
+    cache: Any
+    statistics: Any
+    def dispatch(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+
+def set_recording(flag: bool, /) -> None: ...
+def is_recording() -> bool: ...

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ._native import CacheSlots, CountSlots, Dispatcher, NativeGuard, RecordSlots, is_recording, set_recording
+
 if TYPE_CHECKING:
     from ._freezing import FrozenCheck
 
 
 @dataclass(slots=True)
-class Record:
+class Record(RecordSlots):
     """Guard, compiled operator graph and mock.
 
     Attributes:
@@ -37,6 +39,7 @@ class Record:
         random: whether the graph draws random numbers.
         boundary: the boundary at which it ends, None where it ends with the call.
         hits: calls that it served.
+        native: the guard as the dispatcher runs it; it gives what `guard` gives. None where there is only the Python.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
     """
 
@@ -60,6 +63,7 @@ class Record:
     frozen: FrozenCheck | None = None
     boundary: Any = None
     hits: int = 0
+    native: NativeGuard | None = None
     timings: dict[str, float] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
 
@@ -74,14 +78,14 @@ class Record:
         self.namespace.clear()
         self.held = ()
         self.held_source = _no_source
-        self.run = self.graph = None
+        self.run = self.graph = self.native = None
 
 
 def _no_source() -> tuple[str, dict[str, Any]]:
     return "def held():\n    return None\n", {}
 
 
-class RecordCache:
+class RecordCache(CacheSlots):
     """The records of one compiled callable, tried most recent first.
 
     Attributes:
@@ -105,7 +109,7 @@ class RecordCache:
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Record, tuple[Any, ...]] | None:
         """The record whose guard passes, with what the guard bound; None on a miss."""
         for record in self.records:
-            bound = record.guard(args, kwargs)
+            bound = (record.native or record.guard)(args, kwargs)
             if type(bound) is tuple:
                 if record is not self.records[0]:
                     with self._lock:
@@ -142,3 +146,19 @@ class RecordCache:
             record.release()
         self.failed.clear()
         self.unstable.clear()
+
+
+class RecordingFlag:
+    """Whether this thread records a run; the dispatcher leaves calls alone then."""
+
+    @property
+    def active(self) -> bool:
+        """The flag of the thread that asks."""
+        return is_recording()
+
+    @active.setter
+    def active(self, value: bool) -> None:
+        set_recording(value)
+
+
+__all__ = ["CountSlots", "Dispatcher", "NativeGuard", "Record", "RecordCache", "RecordSlots", "RecordingFlag"]
