@@ -1,6 +1,6 @@
 """MagPy: compile eager PyTorch by watching one native run."""
 
-from ._api import Info, compile, disable, info, reset  # noqa: A004 - the name that users know from torch
+from ._api import Info, compile, disable, info, reset, wait  # noqa: A004 - the name that users know from torch
 from ._compiled import FullGraphError, NotCompiled, NotCompiledWarning
 from ._explain import explain
 from ._reasons import REASONS, Reason
@@ -19,4 +19,5 @@ __all__ = [
     "explain",
     "info",
     "reset",
+    "wait",
 ]

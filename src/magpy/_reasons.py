@@ -45,6 +45,11 @@ _TABLE = (
         advice="Set class attributes outside of the compiled function.",
     ),
     Reason(
+        slug="compiling",
+        message="the backend is still compiling: {detail}",
+        advice="Calls run natively until it is done; `magpy.wait` waits for it, compile_async=False compiles in the first call.",
+    ),
+    Reason(
         slug="disabled",
         message="a function was called that magpy.disable keeps out of compiled regions: {detail}",
         advice="Calls of disabled functions run natively; call it outside of the compiled function.",

@@ -65,12 +65,15 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.direct: Any = None
         self.links: list[bool] = []
 
-    def prepare(self, tree: Tree | None, point: Point | None, unstable: set[Any]) -> None:
+    def prepare(
+        self, tree: Tree | None, point: Point | None, unstable: set[Any], freeze: set[Any] | None = None
+    ) -> None:
         """Once, before the run."""
         self.tree = tree
         self.drafts: list[tuple[Point | None, Draft]] = []
         self.point = point
         self.unstable = unstable
+        self.freeze = freeze
         self.hint: tuple[types.CodeType, int] | None = None
         self.known: Any = None
         self.over = False
@@ -175,7 +178,9 @@ class SplitRules(FrameRules, WatchedTensorRules):
             if self.known is None:
                 modes = () if self.entry.modes() else ((_torch.restore_modes, _torch.modes()),)
                 leave = Leave(what.function, what.args, what.keywords, slots, modes)
-                draft = make_draft(self, self.entry, self.positional, self.keywords, None, self.unstable, leave)
+                draft = make_draft(
+                    self, self.entry, self.positional, self.keywords, None, self.unstable, leave, self.freeze
+                )
                 draft.record.boundary = site
                 self.drafts.append((self.point, draft))
             else:

@@ -27,7 +27,7 @@ def resolve(backend: str | Backend, options: dict[str, Any] | None = None, *, fr
     """The backend to use.
 
     Args:
-        backend: `"inductor"`, `"eager"`, a name in torch's backend registry, or a callable.
+        backend: `"inductor"`, `"xla"`, `"eager"`, a name in torch's backend registry, or a callable.
         options: passed on to the backend as the keyword `options`, if there are any.
         freeze: let Inductor take what a record holds, parameters and buffers, for constants.
 
@@ -48,6 +48,8 @@ def resolve(backend: str | Backend, options: dict[str, Any] | None = None, *, fr
         from ._inductor import Inductor
 
         return Inductor(options or {}, freeze)
+    if backend == "xla":
+        return functools.partial(xla, options=options)
     if backend not in names():
         raise UnknownBackendError(f"unknown backend {backend!r}; known ones: {', '.join(sorted(names()))}")
     found = functools.partial(registered, backend)
@@ -56,7 +58,7 @@ def resolve(backend: str | Backend, options: dict[str, Any] | None = None, *, fr
 
 def names() -> list[str]:
     """All backends that can be asked for by name."""
-    return sorted({"eager", "inductor", *_torch.list_backends()})
+    return sorted({"eager", "inductor", "xla", *_torch.list_backends()})
 
 
 def registered(name: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor], **keywords: Any) -> Compiled:
@@ -67,6 +69,13 @@ def registered(name: str, module: torch.fx.GraphModule, inputs: list[torch.Tenso
 def eager(module: torch.fx.GraphModule, inputs: list[torch.Tensor], **ignored: Any) -> Compiled:
     """Run the operators one by one."""
     return module.forward
+
+
+def xla(module: torch.fx.GraphModule, inputs: list[torch.Tensor], options: dict[str, Any] | None = None) -> Compiled:
+    """XLA, through JAX, which is an extra."""
+    from .xla import xla as entry
+
+    return with_fake_inputs(functools.partial(entry, options=options), module, inputs)
 
 
 class UnsupportedGraphError(RuntimeError):

@@ -128,20 +128,52 @@ def tracing(mode: Any) -> Any:
     return enter(TracingContext(mode))
 
 
+def aot_autograd(**keywords: Any) -> Any:
+    """AOTAutograd as a backend `(module, fakes) -> callable`."""
+    from torch._dynamo.backends.common import aot_autograd as make
+
+    return make(**keywords)
+
+
+def core_decompositions() -> dict[Any, Any]:
+    """Decompositions into core ATen, without those that draw random numbers in another way than eager."""
+    from torch._decomp import core_aten_decompositions
+
+    random = ("aten::bernoulli", "aten::rrelu", "aten::native_dropout", "aten::normal", "aten::uniform")
+    table: dict[Any, Any] = core_aten_decompositions()
+    return {target: made for target, made in table.items() if not str(target.name()).startswith(random)}
+
+
+def min_cut_partition(*args: Any, **keywords: Any) -> Any:
+    """Cut a joint graph into forward and backward so that little is kept in between."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    return min_cut_rematerialization_partition(*args, **keywords)
+
+
+to_dlpack: Final = torch._C._to_dlpack
+from_dlpack: Final = torch._C._from_dlpack
+
+
 __all__ = [
+    "aot_autograd",
     "build_package",
     "changed_settings",
     "compile_fx",
     "compile_lock",
+    "core_decompositions",
     "dispatch_keys",
     "dispatch_mode_depth",
     "fake_mode",
+    "from_dlpack",
     "function_mode_depth",
     "global_state_check",
     "graphs_of_inductor",
     "list_backends",
     "load_package",
     "lookup_backend",
+    "min_cut_partition",
     "tensor_guards",
+    "to_dlpack",
     "tracing",
 ]
