@@ -432,6 +432,19 @@ class Compiled(Dispatcher):
                 raise
         return run.result
 
+    def _avoid(self, hint: tuple[types.CodeType, int]) -> None:
+        """An instruction is a boundary as a whole from now on: records that lead into it go."""
+
+        def leads(record: Record) -> bool:
+            site = record.boundary
+            return site is not None and any((shape.code, shape.at) == hint for shape in site.frames[:-1])
+
+        for cache in (self.cache, *[point.cache for point in [*self.tree.points.values()]]):
+            for record in cache.records:
+                if leads(record):
+                    cache.discard(record)
+                    _forget(record)
+
     def _draft(self, monitor: Monitor, run: Run) -> Refusal | None:
         """The last segment of a run, which ends with the call."""
         started = time.perf_counter()
@@ -515,6 +528,8 @@ class Compiled(Dispatcher):
         self, failure: Refusal, error: BaseException | None, hint: Any, point: Point | None, made: bool
     ) -> None:
         """An attempt gave no record, or not all."""
+        if hint is not None:
+            self._avoid(hint)
         if point is not None or made:
             if hint is None and point is not None and not made:
                 point.failures += 1
