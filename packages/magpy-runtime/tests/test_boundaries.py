@@ -149,7 +149,9 @@ def test_divert_while_the_instruction_runs():
         return 4
 
     entered = []
-    plan_for = plans({probe: {index: (lambda *given: "state", lambda *given: log.append("no"), 1, 1, "arg")}}, (helper,))
+    plan_for = plans(
+        {probe: {index: (lambda *given: "state", lambda *given: log.append("no"), 1, 1, "arg")}}, (helper,)
+    )
     recorder = Recorder(plan_for, lambda code, *rest: entered.append(code))
     assert recorder.run(probe, (Callee(),)) == 4
     assert recorder.error is None

@@ -55,6 +55,10 @@ _TAKES_TWO = """
 _TAKES_THREE = "BINARY_SLICE CLEANUP_THROW LOAD_SUPER_ATTR MATCH_CLASS STORE_SUBSCR"
 
 
+def _always(number: int) -> Callable[[int], int]:
+    return lambda arg: number
+
+
 def _takes() -> dict[int, Callable[[int], int]]:
     takes: dict[str, Callable[[int], int]] = {
         "BUILD_CONST_KEY_MAP": lambda arg: arg + 1,
@@ -77,8 +81,8 @@ def _takes() -> dict[int, Callable[[int], int]]:
         "SWAP": lambda arg: arg,
     }
     for number, names in enumerate((_TAKES_NONE, _TAKES_ONE, _TAKES_TWO, _TAKES_THREE)):
-        takes.update(dict.fromkeys(names.split(), lambda arg, number=number: number))
-    takes.update({name: lambda arg: 1 for name in opmap if name.startswith("POP_JUMP_")})
+        takes.update(dict.fromkeys(names.split(), _always(number)))
+    takes.update(dict.fromkeys((name for name in opmap if name.startswith("POP_JUMP_")), _always(1)))
     return {op: takes[name] for name, op in opmap.items() if name in takes}
 
 

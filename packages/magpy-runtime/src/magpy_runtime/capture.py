@@ -49,6 +49,18 @@ deepest first. An `on_error(exception)` that returns something true says that it
 enter or exit callback raised: the capture goes on then; without a `divert`, an instruction whose `before` failed gets
 no `after`.
 
+**Resuming.** `resume(frames, exception=None, recorder=None)` rebuilds frames of unchanged functions and lets the
+interpreter go on in them. `frames` are `(function, start, at, locals, stack)`, outermost first, `locals` and `stack` as
+`frames()` gives them. The innermost frame goes on at code unit `start` (see `next_index`), with what the finished
+instruction left on top of its stack, or raises `exception` at the instruction `at`. The outer frames are its callers,
+each in its instruction `at`; what the inner one returns is pushed (dropped where the stack has no room for it, as after
+STORE_ATTR) before the frame goes on at `start`, what it raises is raised at `at`. The result is that of the outermost
+frame. The caller vouches for the values. Generators and coroutines are refused, and so is a place between KW_NAMES and
+its call; the handled exception (`sys.exc_info()`) is not restored, so do not resume `in_handler`. An exception keeps
+its traceback, to which the frames are added. Tracers and profilers see each frame start when it goes on. With the
+recorder that runs on this thread, the frames are monitored from there on as if they had been entered: plans are asked
+for and exits reported, entries are not.
+
 **Callbacks.** They run with no events, with room to recurse beyond the program's limit, and without garbage
 collection, so that finalizers of the program run in the program. An input that `before` keeps lives longer than
 natively: when it dies afterwards, its finalizer runs unseen. They have to be quick: a skipped instruction costs
@@ -111,11 +123,11 @@ __all__ = [
     "has_instance_dict",
     "in_handler",
     "instance_dict",
-    "resume",
     "jump_target",
     "next_index",
     "pops",
     "pushes",
+    "resume",
     "super_lookup",
     "type_lookup",
     "type_version",
