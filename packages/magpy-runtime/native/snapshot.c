@@ -306,7 +306,8 @@ verify(Snapshot *snapshot, FactTable *table, Py_ssize_t number)
         if (held <= 0) {
             return held;
         }
-        if (fact->plain && (group->kind == GROUP_WORD || group->kind == GROUP_LIST)) {
+        bool counted = fact->question == ASK_LENGTH || fact->question == ASK_TRUTH;
+        if (fact->plain && !counted && (group->kind == GROUP_WORD || group->kind == GROUP_LIST)) {
             /* Words are compared by identity, and only what the table owns keeps its address. */
             PyObject *owned = NULL;
             PyObject *found = mp_answer(fact->question, object, fact->key, fact->number, &owned);
