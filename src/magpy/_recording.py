@@ -147,8 +147,7 @@ def make_draft(
     """
     monitor.settle()
     check_graph(monitor.graph)
-    if leave is None and not entry.modes():
-        raise Boundary("impure-call", "modes of torch are not as they were before the call")
+    modes = _modes_changed(entry)
     for array, copy in monitor.shared_arrays:
         if not (array == copy).all():
             raise Boundary("array-contents", "an array changed after a tensor was made on its memory")
@@ -191,7 +190,7 @@ def make_draft(
         locate=locate,
     )
     try:
-        mock_source = mock.write(result, monitor.operators.inputs, leave)
+        mock_source = mock.write(result, monitor.operators.inputs, leave, modes)
     except Unbuildable as problem:
         raise Boundary("unbuildable", str(problem)) from problem
     graph = None
@@ -238,6 +237,21 @@ def make_draft(
         namespace=namespace.values,
     )
     return Draft(record, [node.obj() for node in operators.inputs] if graph is not None else [], entry, constants)
+
+
+def _modes_changed(entry: Entry) -> tuple[tuple[Any, ...], ...]:
+    """What puts the modes of torch to what they are now, where the segment has changed them."""
+    if entry.modes():
+        return ()
+    now = _torch.modes()
+    try:
+        _torch.restore_modes(entry.state)
+        others = entry.modes()
+    finally:
+        _torch.restore_modes(now)
+    if not others:
+        raise Boundary("impure-call", "modes of torch are not as they were before")
+    return ((_torch.restore_modes, now),)
 
 
 class Policy:

@@ -16,7 +16,6 @@ from magpy_codegen import Leave
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, type_lookup
 
-from . import _torch
 from ._frames import FrameRules
 from ._mode import AFTER, BEFORE, WITHIN, WatchedTensorRules
 from ._points import handles_exception, instruction_at, live_variables, operation
@@ -176,8 +175,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
         site = BoundarySite(self.tree, shapes, what.entry, what.text, error.slug, error.file, error.line)  # type: ignore[arg-type]
         try:
             if self.known is None:
-                modes = () if self.entry.modes() else ((_torch.restore_modes, _torch.modes()),)
-                leave = Leave(what.function, what.args, what.keywords, slots, modes)
+                leave = Leave(what.function, what.args, what.keywords, slots)
                 draft = make_draft(
                     self, self.entry, self.positional, self.keywords, None, self.unstable, leave, self.freeze
                 )

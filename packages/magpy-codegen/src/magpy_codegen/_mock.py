@@ -34,14 +34,12 @@ class Leave:
         args: its arguments.
         keywords: its keyword arguments.
         slots: the objects that the frames hold.
-        last: calls with constant arguments that come right before the operation, `(function, *args)`.
     """
 
     function: Any
     args: tuple[Any, ...]
     keywords: dict[str, Any]
     slots: tuple[Any, ...]
-    last: tuple[tuple[Any, ...], ...] = ()
 
 
 Builder = Callable[["MockWriter", Any], str]
@@ -80,13 +78,16 @@ class MockWriter:
         self._keep: list[Any] = []
         self._count = 0
 
-    def write(self, result: Any, inputs: list[Node], leave: Leave | None = None) -> str:
+    def write(
+        self, result: Any, inputs: list[Node], leave: Leave | None = None, last: tuple[tuple[Any, ...], ...] = ()
+    ) -> str:
         """Write the whole mock.
 
         Args:
             result: what the call returned.
             inputs: nodes of the graph's inputs, in order.
             leave: what the segment ends with, if that is no result.
+            last: calls with constant arguments that come at the very end, `(function, *args)`.
 
         Returns:
             Source of `mock(bound, run)`; `bound` is what the guard gave, `run` the compiled graph, None without operators.
@@ -95,6 +96,9 @@ class MockWriter:
         for effect in self.graph.effects:
             self._effect(effect)
         value = self.value(result) if leave is None else self._leave(leave)
+        for function, *arguments in last:
+            constants = [self.namespace.constant(each, "state") for each in arguments]
+            self.add(f"{self.namespace.constant(function, function.__name__)}({', '.join(constants)})")
         out = Source("def mock(bound, run):")
         if self.guard.bound:
             out.add(f"({''.join(self.guard.names[node.index] + ', ' for node in self.guard.bound)}) = bound")
@@ -114,9 +118,6 @@ class MockWriter:
         function, args = self.value(leave.function), self._tuple(leave.args)
         keywords = ", ".join([f"{name!r}: {self.value(value)}" for name, value in leave.keywords.items()])
         slots = self._tuple(leave.slots)
-        for function_, *arguments in leave.last:
-            constants = [self.namespace.constant(each, "state") for each in arguments]
-            self.add(f"{self.namespace.constant(function_, function_.__name__)}({', '.join(constants)})")
         return f"{function}, {args}, {{{keywords}}}, {slots}"
 
     def _tuple(self, values: tuple[Any, ...]) -> str:
