@@ -55,7 +55,7 @@ int mp_fact_holds(const FactTable *self, const Fact *fact);
 int mp_table_check(FactTable *self, Py_ssize_t *failed);
 
 /* snapshot.c */
-Snapshot *mp_snapshot_new(FactTable *table);
+Snapshot *mp_snapshot_new(FactTable *table, bool *never);
 void mp_snapshot_free(Snapshot *snapshot);
 int mp_snapshot_check(Snapshot *snapshot, FactTable *table);
 PyObject *mp_snapshot_counts(const FactTable *table);

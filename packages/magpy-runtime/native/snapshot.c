@@ -545,24 +545,26 @@ build(Snapshot *self, FactTable *table)
     return 0;
 }
 
-/* What is there now, where all facts hold. NULL where it cannot be kept, perhaps with an exception. */
+/* What is there now, where all facts hold. NULL where something changed meanwhile, or where there can never be one. */
 Snapshot *
-mp_snapshot_new(FactTable *table)
+mp_snapshot_new(FactTable *table, bool *never)
 {
-    if (sizeof(void *) != sizeof(uint64_t)) {
-        return NULL;
-    }
-    Snapshot *self = PyMem_Calloc(1, sizeof(Snapshot));
-    if (self == NULL) {
-        return NULL;
-    }
-    bool held = build(self, table) == 0;
-    for (Py_ssize_t i = 0; held && i < self->group_count; i++) {
-        held = self->groups[i].kind == GROUP_ASKED || verify(self, table, i) == 1;
-    }
-    table->verified = 0;
-    if (!held) {
+    Snapshot *self = sizeof(void *) == sizeof(uint64_t) ? PyMem_Calloc(1, sizeof(Snapshot)) : NULL;
+    if (self == NULL || build(self, table) < 0) {
         mp_snapshot_free(self);
+        *never = true;
+        return NULL;
+    }
+    unsigned long long verified = table->verified;
+    int held = 1;
+    for (Py_ssize_t i = 0; held > 0 && i < self->group_count; i++) {
+        held = self->groups[i].kind == GROUP_ASKED ? 1 : verify(self, table, i);
+    }
+    table->verified = verified;
+    if (held <= 0) {
+        mp_snapshot_free(self);
+        *never = held < 0;
+        PyErr_Clear();
         return NULL;
     }
     return self;

@@ -150,11 +150,7 @@ mp_table_check(FactTable *self, Py_ssize_t *failed)
         }
     }
     if (self->snapshot == NULL && !self->bare) {
-        self->snapshot = mp_snapshot_new(self);
-        if (self->snapshot == NULL) {
-            self->bare = true;
-            PyErr_Clear();
-        }
+        self->snapshot = mp_snapshot_new(self, &self->bare);
     }
     return 1;
 }
