@@ -7,6 +7,7 @@
  *   recorder.c          the Python type Recorder
  *   segments.c          its methods for boundaries: frames, divert, forget, position
  *   resume.c            rebuilds frames and lets them go on
+ *   hook.c              the Python type FrameHook: frames that are answered instead of being run
  *   stacks.c            the stack's depth at each instruction of a code object
  *   table.c             the Python type FactTable: facts about objects that a record holds, checked in one go
  *   probe.c             questions about objects that run none of the user's code
@@ -135,6 +136,7 @@ extern PyObject *mp_empty;      /* () */
 extern PyTypeObject mp_RecorderType;
 extern PyTypeObject mp_NullType;
 extern PyTypeObject mp_FactTableType;
+extern PyTypeObject mp_FrameHookType;
 extern PyMethodDef mp_probe_methods[];
 
 /* stacks.c */

@@ -38,7 +38,7 @@ PyMODINIT_FUNC
 PyInit__native(void)
 {
     if (PyType_Ready(&mp_NullType) < 0 || PyType_Ready(&mp_RecorderType) < 0 ||
-        PyType_Ready(&mp_FactTableType) < 0) {
+        PyType_Ready(&mp_FactTableType) < 0 || PyType_Ready(&mp_FrameHookType) < 0) {
         return NULL;
     }
     if (mp_null == NULL) {
@@ -52,7 +52,8 @@ PyInit__native(void)
     if (module == NULL || PyModule_AddFunctions(module, resume_methods) < 0 ||
         PyModule_AddObjectRef(module, "NULL", mp_null) < 0 ||
         PyModule_AddType(module, &mp_NullType) < 0 || PyModule_AddType(module, &mp_RecorderType) < 0 ||
-        PyModule_AddType(module, &mp_FactTableType) < 0 || mp_dispatch_ready(module) < 0) {
+        PyModule_AddType(module, &mp_FactTableType) < 0 || PyModule_AddType(module, &mp_FrameHookType) < 0 ||
+        mp_dispatch_ready(module) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -61,6 +61,13 @@ its traceback, to which the frames are added. Tracers and profilers see each fra
 recorder that runs on this thread, the frames are monitored from there on as if they had been entered: plans are asked
 for and exits reported, entries are not.
 
+**Answering.** A `FrameHook(answers)` that is installed on this thread (`with hook:`, or `hook.run(func, args, kwargs)`)
+lets `answers[code](function, arguments)` answer each frame of such a code object that starts, wherever it is called
+from; `arguments` are the argument variables as in `on_enter`. What it returns is the frame's result, what it raises
+leaves the frame; `NULL` lets the frame run. Tracers do not see the frames that were answered. Nothing is answered where
+a recorder records (but below a `divert`), nor inside trace functions. `hook.answer(code, callable)` changes an answer.
+While a hook is installed on any thread, calls between Python functions are somewhat slower on all.
+
 **Callbacks.** They run with no events, with room to recurse beyond the program's limit, and without garbage
 collection, so that finalizers of the program run in the program. An input that `before` keeps lives longer than
 natively: when it dies afterwards, its finalizer runs unseen. They have to be quick: a skipped instruction costs
@@ -74,6 +81,7 @@ from typing import Any, TypeAlias
 from magpy_runtime._instructions import in_handler, jump_target, next_index, pops, pushes
 from magpy_runtime._native import (
     NULL,
+    FrameHook,
     NullType,
     Recorder,
     dict_version,
@@ -115,6 +123,7 @@ __all__ = [
     "Before",
     "EntryKind",
     "ExitKind",
+    "FrameHook",
     "NullType",
     "Plan",
     "PlanItem",
