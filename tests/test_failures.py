@@ -157,7 +157,7 @@ STAGES: dict[str, Injector] = {
     "mode handler, third": _third_call(_monitor.Monitor, "operator"),
     **{f"rule {name}": _on(_monitor.Monitor, name) for name in RULES},
     **{f"rule {name}, third": _third_call(_monitor.Monitor, name) for name in RULES},
-    "make_record": _on(_compiled, "make_record"),
+    "make_draft": _on(_compiled, "make_draft"),
     "guard writer": _on(_recording, "GuardWriter"),
     "guard written": _on(_recording.GuardWriter, "write"),
     "mock writer": _on(_recording, "MockWriter"),
@@ -312,7 +312,7 @@ def test_a_record_fails_to_serve(part: str) -> None:
 
 
 def test_exactly_one_warning_for_each_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "make_record", boom)
+    monkeypatch.setattr(_compiled, "make_draft", boom)
     for _ in range(2):
         compiled = compile_(plain)
         with pytest.warns(magpy.NotCompiledWarning, match="MagPy itself failed: Injected: on purpose") as caught:

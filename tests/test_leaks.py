@@ -155,7 +155,7 @@ def test_internal_errors_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("on purpose")
 
     for owner, name in (
-        (_compiled, "make_record"), (_monitor.Monitor, "plan_for"), (_monitor.Monitor, "on_enter"),
+        (_compiled, "make_draft"), (_monitor.Monitor, "plan_for"), (_monitor.Monitor, "on_enter"),
         (_monitor.Monitor, "operator"), (_monitor.Monitor, "_inputs"), (_monitor.Monitor, "binary"),
     ):  # fmt: skip
         with monkeypatch.context() as patch, warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sys
 import threading
@@ -224,13 +225,15 @@ class Compiled(Dispatcher):
                 error = None
             slots += pushed
             del function, args, keywords, outcome, pushed, left
+            box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
             found, problem = None, None
             try:
                 found = point.cache.find(slots, {})
             except Exception as failed:
                 problem = settle(internal_error(failed))
             if found is None:
-                return self._side_exit(point, slots) if problem is None else self._resume(point, slots)
+                del slots
+                return self._side_exit(point, box) if problem is None else self._resume(point, box)
             record, bound = found
             random_state = torch.default_generator.get_state() if record.random else None
             try:
@@ -250,16 +253,19 @@ class Compiled(Dispatcher):
             point.cache.discard(record)
             _forget(record)
             self._note(problem)
-            return self._resume(point, slots)
+            del slots, bound, found, record
+            return self._resume(point, box)
 
-    def _resume(self, point: Point, slots: tuple[Any, ...]) -> Any:
+    def _resume(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
         """Let the program itself go on at a resume point."""
         self.statistics.native += 1
-        frames, error = point.rebuild(following, slots)
-        del slots
+        return self._go_on_natively(point, box)
+
+    def _go_on_natively(self, point: Point, box: list[tuple[Any, ...]], *ignored: Any) -> Any:
+        frames, error = point.rebuild(following, box.pop())
         return resume(frames, error)
 
-    def _side_exit(self, point: Point, slots: tuple[Any, ...]) -> Any:
+    def _side_exit(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
         """No segment fits: the program goes on, and is watched where that may give one."""
         if point.cache.full and not point.refused:
             point.refused = True
@@ -270,14 +276,14 @@ class Compiled(Dispatcher):
         if self.config.freeze:
             self._thaw(point.cache)
         if point.cache.full or point.failures >= _ATTEMPTS or not self.lock.acquire(blocking=False):
-            return self._resume(point, slots)
+            return self._resume(point, box)
         monitor = None
         problem = None
         _recording.active = True
         try:
             try:
                 if point.cache.records:
-                    point.cache.note_miss(slots, {})
+                    point.cache.note_miss(box[0], {})
                 monitor = Monitor(registry())
                 monitor.prepare(self.tree, point, point.cache.unstable, self._freeze())
             except Refusal as boundary:
@@ -285,13 +291,14 @@ class Compiled(Dispatcher):
             except Exception as error:
                 problem = settle(internal_error(error))
             if monitor is not None:
-                return self._watched(monitor, monitor.resume(point, slots), point)
+                native = functools.partial(self._go_on_natively, point, box)
+                return self._watched(monitor, monitor.run(native, (), {}, point, box), point)
         finally:
             _recording.active = False
             self.lock.release()
         assert problem is not None
         self._note(problem)
-        return self._resume(point, slots)
+        return self._resume(point, box)
 
     def _served_badly(self, record: Record, error: Exception) -> Refusal:
         """Graph or mock raised. Returns the reason if the call can be made again; raises where something was changed."""
@@ -504,7 +511,7 @@ class Compiled(Dispatcher):
         """A graph was compiled."""
         for name, seconds in record.timings.items():
             self._add_time(name, seconds)
-        if record.mutates and record.run is not None:
+        if record.mutates and record.run is not None and not getattr(record.run, "functional", False):
             record.run = _Updating(record.run, record.updated if record.may_raise else ())
         if record.switches and record.run is not None:
             record.run = _Switching(record.run)

@@ -57,37 +57,34 @@ class Monitor(SplitRules):
         self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.on_stop, self.on_failure)
         self.collecting = False
 
-    def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-        """Call `function(*args, **kwargs)` natively and watch it.
+    def run(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        point: Point | None = None,
+        box: list[tuple[Any, ...]] | None = None,
+    ) -> Run:
+        """Call `function(*args, **kwargs)` natively and watch it; or let a program go on at a resume point.
 
         The result, or what it raises, is exactly the native one. Failures of the monitor end up in `Run.failure`.
-        """
-        return self._run(function, args, kwargs, lambda: self._inputs(function, args, kwargs))
-
-    def resume(self, point: Point, args: tuple[Any, ...]) -> Run:
-        """Let a program go on at a resume point and watch it.
 
         Args:
-            point: where.
-            args: the slots, and what is pushed or raised.
+            function: what is called; with `point`, what gives the result where nothing can be watched.
+            args: its arguments.
+            kwargs: its keyword arguments.
+            point: where the program goes on.
+            box: holds the slots, and what is pushed or raised; they are taken out.
         """
-        frames, error = point.rebuild(following, args)
-
-        def go_on() -> Any:
-            return resume(frames, error, self.recorder if self.recorder.active else None)
-
-        def inputs() -> None:
-            self.begin(len(args), ())
-            self.slots(point, args)
-            self.links = [True] * len(frames)
-
-        return self._run(go_on, (), {}, inputs)
-
-    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: Callable[[], None]) -> Run:
         started = time.perf_counter()
         failure: Boundary | None = None
         try:
-            inputs()
+            if point is None:
+                self._inputs(function, args, kwargs)
+            else:
+                assert box is not None
+                self._slots(point, box[0])
+                function = self._going_on(point, box)
         except Boundary as boundary:
             failure = boundary
         except Exception as internal:
@@ -155,6 +152,24 @@ class Monitor(SplitRules):
             return Run(function(*args, **kwargs), None, failure, time.perf_counter() - started, False)
         except BaseException as raised:
             return Run(None, raised, failure, time.perf_counter() - started, False)
+
+    def _slots(self, point: Point, args: tuple[Any, ...]) -> None:
+        """The external state behind a boundary: what the frames hold."""
+        if _torch.function_mode_depth() or _torch.dispatch_mode_depth():
+            raise Boundary("function-mode", "torch function or dispatch mode")
+        self.begin(len(args), ())
+        self.slots(point, args)
+        self.links = [True] * len(point.frames)
+
+    def _going_on(self, point: Point, box: list[tuple[Any, ...]]) -> Callable[[], Any]:
+        """What lets the program go on; its only call empties the box."""
+        recorder = self.recorder
+
+        def go_on() -> Any:
+            frames, error = point.rebuild(following, box.pop())
+            return resume(frames, error, recorder if recorder.active else None)
+
+        return go_on
 
     def _inputs(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The external state: the callable, which the record holds, and its arguments."""

@@ -13,7 +13,7 @@
 #  define RESUME_CHECK RESUME
 #endif
 
-/* One frame to be rebuilt; all references are borrowed from the caller's tuple. */
+/* One frame to be rebuilt; its references are owned. Those to its values go as soon as the frame has them. */
 typedef struct {
     PyFunctionObject *function;
     PyCodeObject *code;
@@ -214,6 +214,8 @@ start_hook(PyThreadState *tstate, Frame *frame, int throwflag)
         return result;
     }
     fill_frame(frame, rebuilt);
+    Py_CLEAR(rebuilt->locals);
+    Py_CLEAR(rebuilt->stack);
     bool innermost = level + 1 == resumption->count;
     if (innermost && resumption->exception == NULL) {
         mp_frame_set_next(frame, rebuilt->start);
@@ -407,8 +409,13 @@ read_frames(Resumption *resumption, PyObject *sequence)
         if (!PyArg_ParseTuple(item, "O!iiO!O!;a frame is a tuple (function, start, at, locals, stack)",
                               &PyFunction_Type, &rebuilt->function, &rebuilt->start, &rebuilt->at, &PyTuple_Type,
                               &rebuilt->locals, &PyTuple_Type, &rebuilt->stack)) {
+            rebuilt->function = NULL;
+            rebuilt->locals = rebuilt->stack = NULL;
             return -1;
         }
+        Py_INCREF(rebuilt->function);
+        Py_INCREF(rebuilt->locals);
+        Py_INCREF(rebuilt->stack);
         rebuilt->code = (PyCodeObject *)rebuilt->function->func_code;
         if (check_frame(rebuilt, i + 1 == resumption->count, resumption->exception != NULL) < 0) {
             return -1;
@@ -436,7 +443,20 @@ check_recorder(Recorder *recorder)
     return 0;
 }
 
-/* resume(frames, exception=None, recorder=None): borrows all three; the result is that of the outermost frame. */
+/* Drops what is still held of the frames. */
+static void
+release_frames(Resumption *resumption)
+{
+    for (Py_ssize_t i = 0; resumption->frames != NULL && i < resumption->count; i++) {
+        Py_CLEAR(resumption->frames[i].function);
+        Py_CLEAR(resumption->frames[i].locals);
+        Py_CLEAR(resumption->frames[i].stack);
+    }
+    PyMem_Free(resumption->frames);
+}
+
+/* resume(frames, exception=None, recorder=None): the result is that of the outermost frame. A list of frames is empty
+ * afterwards, so that the program's objects live as long as it holds them itself. */
 PyObject *
 mp_resume(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
 {
@@ -469,10 +489,12 @@ mp_resume(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
     else if ((resumption.frames = PyMem_Calloc((size_t)resumption.count, sizeof(Rebuilt))) == NULL) {
         PyErr_NoMemory();
     }
-    else if (check_recorder(resumption.recorder) == 0 && read_frames(&resumption, sequence) == 0) {
+    else if (check_recorder(resumption.recorder) == 0 && read_frames(&resumption, sequence) == 0 &&
+             (!PyList_CheckExact(given) || PyList_SetSlice(given, 0, PY_SSIZE_T_MAX, NULL) == 0)) {
+        Py_CLEAR(sequence);
         result = resume_level(&resumption, 0);
     }
-    PyMem_Free(resumption.frames);
-    Py_DECREF(sequence);
+    release_frames(&resumption);
+    Py_XDECREF(sequence);
     return result;
 }
