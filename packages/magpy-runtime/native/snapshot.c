@@ -24,6 +24,8 @@
 #  define USES_TAGS 0
 #endif
 
+#define BLOCK 16
+
 typedef enum {
     GROUP_DICT,
     GROUP_CLASS,
@@ -364,11 +366,25 @@ int
 mp_snapshot_check(Snapshot *snapshot, FactTable *table)
 {
     const Watch *words = snapshot->words;
-    for (Py_ssize_t i = 0; i < snapshot->word_count; i++) {
-        if (*words[i].at != words[i].expected) {
-            int held = verify(snapshot, table, snapshot->word_groups[i]);
-            if (held <= 0) {
-                return held;
+    Py_ssize_t count = snapshot->word_count, i = 0;
+    while (i < count) {
+        /* Without a branch for each, so that many are fetched at once; the last ones of a block show where it differs. */
+        for (; i + BLOCK <= count; i += BLOCK) {
+            uintptr_t moved = 0;
+            for (Py_ssize_t k = i; k < i + BLOCK; k++) {
+                moved |= (uintptr_t)*words[k].at ^ (uintptr_t)words[k].expected;
+            }
+            if (moved != 0) {
+                break;
+            }
+        }
+        Py_ssize_t end = i + BLOCK < count ? i + BLOCK : count;
+        for (; i < end; i++) {
+            if (*words[i].at != words[i].expected) {
+                int held = verify(snapshot, table, snapshot->word_groups[i]);
+                if (held <= 0) {
+                    return held;
+                }
             }
         }
     }
@@ -385,7 +401,7 @@ mp_snapshot_check(Snapshot *snapshot, FactTable *table)
             return held;
         }
     }
-    for (Py_ssize_t i = 0; i < snapshot->class_count; i++) {
+    for (i = 0; i < snapshot->class_count; i++) {
         Group *group = &snapshot->groups[snapshot->classes[i]];
         if (group->version == 0 || class_version(group->object) != group->version) {
             int held = verify(snapshot, table, snapshot->classes[i]);
@@ -394,7 +410,7 @@ mp_snapshot_check(Snapshot *snapshot, FactTable *table)
             }
         }
     }
-    for (Py_ssize_t i = 0; i < snapshot->element_count; i++) {
+    for (i = 0; i < snapshot->element_count; i++) {
         const Watch *element = &snapshot->elements[i];
         Group *group = &snapshot->groups[snapshot->element_groups[i]];
         const Watch *list = &words[group->watch];
@@ -406,7 +422,7 @@ mp_snapshot_check(Snapshot *snapshot, FactTable *table)
             }
         }
     }
-    for (Py_ssize_t i = 0; i < snapshot->asked_count; i++) {
+    for (i = 0; i < snapshot->asked_count; i++) {
         const Group *group = &snapshot->groups[snapshot->asked[i]];
         for (Py_ssize_t k = group->first; k < group->first + group->count; k++) {
             int held = mp_fact_holds(table, &table->facts[snapshot->order[k]]);
