@@ -6,13 +6,17 @@
     An example of the text form; what the parser refuses fails the build.
 ``magpy-reasons``
     The catalogue of reasons for which something is not compiled.
+``magpy-command``
+    The usage of the command ``magpy`` and of each of its commands.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from docutils import nodes
@@ -101,9 +105,35 @@ class ReasonsDirective(SphinxDirective):
         return found
 
 
+class CommandDirective(SphinxDirective):
+    """A section for each command, with what ``--help`` prints."""
+
+    def run(self) -> list[nodes.Node]:
+        """Render the argument parser's own help."""
+        parser = importlib.import_module("magpy.cli._main").parser()
+        text = parser.format_help()
+        found: list[nodes.Node] = [nodes.literal_block(text, text, language="text")]
+        return found + list(_commands(parser))
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[nodes.Node]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in dict.fromkeys(action.choices.values()):
+                section = nodes.section(
+                    ids=[nodes.make_id(f"command-{command.prog}")], names=[f"command {command.prog}"]
+                )
+                section += nodes.title("", command.prog)
+                text = command.format_help()
+                section += nodes.literal_block(text, text, language="text")
+                yield section
+                yield from _commands(command)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_directive("magpy-catalogue", CatalogueDirective)
     app.add_directive("magpy-annotation", AnnotationDirective)
     app.add_directive("magpy-reasons", ReasonsDirective)
+    app.add_directive("magpy-command", CommandDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

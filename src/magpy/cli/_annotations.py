@@ -25,6 +25,7 @@ from magpy_annotations.conformance import (
     EXEMPT_FROM_ANNOTATION,
     EXEMPT_FROM_CHECKS,
     MODULES,
+    c_callables,
     check,
     samples,
     unannotated,
@@ -133,7 +134,8 @@ def _check(registry: Registry, module: str | None) -> int:
     if module is not None:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    chosen = [each for each in registry if _is_chosen(each, module)]
+    own = _objects(registry, module)  # a module may hand on what another one defines, as bisect does with _bisect's
+    chosen = [each for each in registry if (each.target in own or _is_chosen(each, module)) and _is_there(each)]
     if not chosen:
         what = "no package has registered annotations" if module is None else f"nothing of {module} is annotated"
         print(f"magpy: {what}", file=sys.stderr)
@@ -169,10 +171,27 @@ def _check(registry: Registry, module: str | None) -> int:
     return 1 if violations or problems else 0
 
 
+def _objects(registry: Registry, module: str | None) -> set[str]:
+    """The targets of the C callables that a module has."""
+    if module is None or module not in sys.modules:
+        return set()
+    found = (registry.lookup(live) for _, live in c_callables(module))
+    return {each.target for each in found if each is not None}
+
+
 def _is_chosen(annotation: Annotation, module: str | None) -> bool:
     if module is None:
         return annotation.owner != OWNER
     return annotation.owner == module or annotation.target.startswith(f"{module}.")
+
+
+def _is_there(annotation: Annotation) -> bool:
+    """Whether the target exists; `optional` ones are missing on some version."""
+    try:
+        resolve(annotation.target)
+    except UnknownTargetError:
+        return not annotation.optional
+    return True
 
 
 def _may_be_tried(annotation: Annotation) -> bool:

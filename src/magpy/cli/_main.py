@@ -25,15 +25,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: for a program that ran the program's own, 2 for a wrong use, otherwise 0 or 1.
     """
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.command == "annotations":
         return _annotations.main(options)
     return _run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="magpy", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """What reads the command line; the documentation's page on the command is made from it."""
+    made = argparse.ArgumentParser(
+        prog="magpy",
+        description="Runs programs and reports how their compiled parts were served; looks at annotations.",
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text, output in (
         ("run", "run a program; at the end say how its compiled parts were served", "standard error"),
         ("explain", "the same with everything that magpy.explain knows", "standard output"),
@@ -45,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("program", metavar="PROGRAM", help="the script to run as __main__")
         command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the program's own arguments")
     _annotations.add_arguments(commands)
-    return parser
+    return made
 
 
 def _run(options: argparse.Namespace) -> int:
