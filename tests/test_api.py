@@ -216,23 +216,43 @@ def test_info_of_a_served_function() -> None:
         info.hits = 0  # type: ignore[misc]
 
 
+def opaque(x: torch.Tensor) -> Any:
+    y = x + 1
+    return (y for _ in range(2))
+
+
 def test_info_says_why_not() -> None:
-    compiled = compile_(branches)
+    compiled = compile_(opaque)
     x = torch.ones(2)
     with pytest.warns(magpy.NotCompiledWarning) as caught:
         for _ in range(6):
-            assert torch.equal(compiled(x), x + 1)
+            assert torch.equal(next(compiled(x)), x + 1)
     assert len(caught) == 1 and caught[0].filename == __file__
     info = magpy.info(compiled)
     assert info.monitored + info.native == 6 and info.hits == 0
     [reason] = info.reasons
-    line = inspect.getsourcelines(branches)[1] + 1
-    assert (reason.slug, reason.file, reason.line, reason.count) == ("tensor-value", __file__, line, 6)
+    assert (reason.slug, reason.count) == ("unbuildable", 6)
     before = magpy.info(compiled).reasons
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled(x)
     assert before[0].count == 6 and magpy.info(compiled).reasons[0].count == 7
+
+
+def test_info_names_boundaries() -> None:
+    compiled = compile_(branches)
+    served, x = Served(compiled), torch.ones(2)
+    served.monitored(x)
+    served.hit(x)
+    served.monitored(-x)
+    for each in (x, -x):
+        assert torch.equal(served.hit(each), branches(each))
+    info = magpy.info(compiled)
+    [boundary] = info.boundaries
+    line = inspect.getsourcelines(branches)[1] + 1
+    assert (boundary.operation, boundary.reason) == ("truth", "tensor-value")
+    assert (boundary.file, boundary.line, boundary.taken) == (__file__, line, 5)
+    assert sorted(boundary.outcomes.values()) == [2, 3] and not info.reasons
 
 
 def test_warnings_as_errors_do_not_reach_the_program() -> None:
@@ -249,10 +269,13 @@ def test_explain() -> None:
     text = magpy.explain(compiled)
     for part in ("1 monitored, 1 served from records, 0 native", "def guard(", "def mock(", "operator graph:"):
         assert part in text
-    refused = compile_(branches)
+    refused = compile_(opaque)
     Served(refused).monitored(torch.ones(2))
     text = magpy.explain(refused)
-    assert "[tensor-value]" in text and f"{__file__}:" in text and magpy.REASONS["tensor-value"].advice in text
+    assert "[unbuildable]" in text and magpy.REASONS["unbuildable"].advice in text
+    split = compile_(branches)
+    Served(split).monitored(torch.ones(2))
+    assert f"boundary [tensor-value] truth at {__file__}:" in magpy.explain(split)
 
 
 def test_reset() -> None:
@@ -301,9 +324,12 @@ def test_a_disabled_function_ends_the_region() -> None:
 
     assert apart.__name__ == "apart" and apart.__doc__ == "Apart."
     served = Served(outer)
-    for _ in range(2):
-        assert torch.equal(served.monitored(torch.ones(2)), torch.full((2,), 4.0))
-    assert reasons(outer) == ["disabled"]
+    assert torch.equal(served.monitored(torch.ones(2)), torch.full((2,), 4.0))
+    assert torch.equal(served.hit(torch.ones(2)), torch.full((2,), 4.0))
+    [boundary] = magpy.info(outer).boundaries
+    assert (boundary.reason, boundary.file, boundary.taken) == ("disabled", __file__, 2)
+    with pytest.raises(magpy.FullGraphError, match="disabled"):
+        magpy.compile(outer, backend="eager", fullgraph=True)(torch.ones(2))
 
 
 @pytest.mark.parametrize("kind", ["function", "decorator", "method", "module", "partial"])

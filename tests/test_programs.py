@@ -153,6 +153,9 @@ def test_program(name: str) -> None:
         assert info.monitored + info.hits == 1 + later and info.native == 0, served
         assert info.hits >= later - program.misses, served
         assert not reasons, served
+    elif program.served == "split":
+        assert info.native == 0 and info.hits >= later - program.misses, served
+        assert program.reason in [boundary.reason for boundary in info.boundaries], info.boundaries
     elif program.served == "native":
         assert info.hits == 0 and info.records == 0, served
         assert reasons and (program.reason is None or program.reason in reasons), served

@@ -16,7 +16,6 @@ from magpy_runtime import resolve
 from ._compiled import Compiled, Config
 from ._module import compile_module, entries_of_module
 from ._refusals import NotCompiled, strip
-from ._state import line_of
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -165,7 +164,7 @@ class BoundaryInfo:
         file: the user's file, "" if unknown.
         line: the line in it, 0 if unknown.
         taken: how often it ran.
-        outcomes: how often the program went on where: at a line, or "raised".
+        outcomes: how often the program went on where: at a line, for a condition with its value, or "raised".
     """
 
     operation: str
@@ -252,7 +251,7 @@ def _boundaries(state: Compiled) -> list[BoundaryInfo]:
         known = found.get(key)
         outcomes = {} if known is None else known.outcomes
         for start, count in site.outcomes.items():
-            where = "raised" if start is None else f"line {line_of(site.frames[-1].code, start)}"
+            where = site.where(start)
             outcomes[where] = outcomes.get(where, 0) + count
         taken = site.taken + (0 if known is None else known.taken)
         found[key] = BoundaryInfo(site.text, site.slug, site.file, site.line, taken, outcomes)

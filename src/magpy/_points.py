@@ -285,6 +285,12 @@ def enter(
     return (target_of(found), (args[0],)) if jumps else (after, ())
 
 
+def is_true(code: types.CodeType, index: int, start: int) -> bool:
+    """The condition that lets the conditional jump at `index` lead to `start`."""
+    found = instruction_at(code, index)
+    return (target_of(found) == start) == ("IF_TRUE" in found.opname)
+
+
 # -- liveness ----------------------------------------------------------------------------------------------------------
 
 _SEES_ALL: Final = frozenset({"locals", "vars", "eval", "exec", "dir", "_getframe", "currentframe", "f_locals", "stack"})
@@ -420,6 +426,7 @@ __all__ = [
     "following",
     "handles_exception",
     "instruction_at",
+    "is_true",
     "live_variables",
     "operation",
 ]

@@ -15,7 +15,8 @@ from typing import Any, Final
 from magpy_runtime import RecordCache
 from magpy_runtime.capture import NULL
 
-from ._points import Entry, Operation, enter
+from ._points import Entry, Operation, enter, is_true
+from ._state import line_of
 
 CHILDREN: Final = 8
 """How many times as many records a resume point may have as a compiled callable."""
@@ -55,17 +56,19 @@ class Point:
         cache: the records of the segments.
         failures: attempts in a row that gave no record.
         refused: whether it was noted that its cache is full.
+        pruned: whether variables that are not read any more may be left out at the boundaries behind it.
     """
 
-    __slots__ = ("cache", "failures", "frames", "raised", "refused", "start")
+    __slots__ = ("cache", "failures", "frames", "pruned", "raised", "refused", "start")
 
-    def __init__(self, frames: tuple[FrameShape, ...], start: int, raised: bool, limit: int) -> None:
+    def __init__(self, frames: tuple[FrameShape, ...], start: int, raised: bool, limit: int, pruned: bool) -> None:
         self.frames = frames
         self.start = start
         self.raised = raised
         self.cache = RecordCache(limit)
         self.failures = 0
         self.refused = False
+        self.pruned = pruned
 
     def rebuild(self, following: Any, args: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], BaseException | None]:
         """The frames for `resume`, and the exception that the innermost one raises, if any.
@@ -112,6 +115,7 @@ class BoundarySite:
         slug: why it is a boundary.
         file: where it is, the innermost user frame's file.
         line: and line.
+        pruned: whether variables that are not read any more were left out.
         taken: how often it was reached.
         points: where it led: by the instruction, or None for an exception.
         outcomes: how often it led there.
@@ -124,6 +128,7 @@ class BoundarySite:
     slug: str
     file: str
     line: int
+    pruned: bool
     taken: int = 0
     points: dict[int | None, Point] = field(default_factory=dict)
     outcomes: dict[int | None, int] = field(default_factory=dict)
@@ -139,12 +144,22 @@ class BoundarySite:
         start, pushed = enter(innermost.code, innermost.at, self.entry, outcome, args)
         return self.lead(start), pushed
 
+    def where(self, start: int | None) -> str:
+        """Where the program goes on at an instruction, in words."""
+        innermost = self.frames[-1]
+        if start is None:
+            return "raised"
+        line = f"line {line_of(innermost.code, start)}"
+        if self.entry in (Entry.JUMP, Entry.JUMP_OR_POP):
+            return f"{is_true(innermost.code, innermost.at, start)}: {line}"
+        return line
+
     def lead(self, start: int | None) -> Point:
         """The point at an instruction of the innermost frame, or after an exception (None)."""
         self.outcomes[start] = self.outcomes.get(start, 0) + 1
         point = self.points.get(start)
         if point is None:
-            point = self.points[start] = self.tree.point(self.frames, start)
+            point = self.points[start] = self.tree.point(self.frames, start, self.pruned)
         return point
 
 
@@ -158,16 +173,16 @@ class Tree:
     """
 
     def __init__(self, limit: int) -> None:
-        self.points: dict[tuple[tuple[FrameShape, ...], int | None], Point] = {}
+        self.points: dict[tuple[tuple[FrameShape, ...], int | None, bool], Point] = {}
         self.hints: dict[_Hint, tuple[str, str]] = {}
         self.limit = limit * CHILDREN
 
-    def point(self, frames: tuple[FrameShape, ...], start: int | None) -> Point:
+    def point(self, frames: tuple[FrameShape, ...], start: int | None, pruned: bool) -> Point:
         """The resume point of some frames."""
-        key = (frames, start)
+        key = (frames, start, pruned)
         found = self.points.get(key)
         if found is None:
-            made = Point(frames, frames[-1].at if start is None else start, start is None, self.limit)
+            made = Point(frames, frames[-1].at if start is None else start, start is None, self.limit, pruned)
             found = self.points.setdefault(key, made)
         return found
 

@@ -7,7 +7,9 @@ moves outwards: the call that leads there is remembered as a boundary as a whole
 from __future__ import annotations
 
 import inspect
+import operator
 import sys
+import time
 import types
 import warnings
 from typing import Any, Final
@@ -22,7 +24,7 @@ from ._points import handles_exception, instruction_at, live_variables, operatio
 from ._reasons import Boundary
 from ._recording import Draft, Entry, make_draft
 from ._segments import BoundarySite, FrameShape, Point, Tree
-from ._state import is_library
+from ._state import is_atom, is_library
 
 _WHOLE: Final = frozenset(
     {
@@ -39,6 +41,12 @@ _SEES_FRAMES: Final = frozenset(
     }
 )  # fmt: skip
 """What asks for the frames that call it, which are not there when a record serves the call."""
+
+_TENSOR_READS: Final = frozenset({"tensor-value", "dynamic-shape", "array-contents"})
+"""Reasons of operations that let nobody refer to their arguments."""
+
+_QUIET: Final = frozenset({print, format, operator.truth, *filter(inspect.isbuiltin, vars(time).values())})
+"""Operations of which the same holds."""
 
 _SUSPENDS: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PLAIN_FRAME: Final = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
@@ -168,11 +176,16 @@ class SplitRules(FrameRules, WatchedTensorRules):
         what = operation(code, index, inputs)
         if what is None or _hashable_in(what.function, _SEES_FRAMES):
             raise _Outwards
+        if error.slug not in _TENSOR_READS and not (
+            _hashable_in(what.function, _QUIET)
+            and all(is_atom(arg) or type(arg) in self.tensor_classes for arg in (*what.args, *what.keywords.values()))
+        ):
+            self.pruned = False  # it may refer weakly to what only a variable holds
         shapes, slots = self._capture(frames)
         held = self.mode_on
         if held:
             self.switch_off()
-        site = BoundarySite(self.tree, shapes, what.entry, what.text, error.slug, error.file, error.line)  # type: ignore[arg-type]
+        site = BoundarySite(self.tree, shapes, what.entry, what.text, error.slug, error.file, error.line, self.pruned)  # type: ignore[arg-type]
         try:
             if self.known is None:
                 leave = Leave(what.function, what.args, what.keywords, slots)
@@ -195,7 +208,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
         """What is the same at every call of some frames, and what may differ."""
         shapes, slots = [], []
         for function, code, index, variables, stack in frames:
-            live = live_variables(code, index)
+            live = live_variables(code, index) if self.pruned else tuple(range(len(variables)))
             for number, value in enumerate(variables):
                 if number not in live and value is not NULL and type_lookup(type(value), "__del__") is not NULL:
                     raise _Outwards

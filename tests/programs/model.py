@@ -9,7 +9,7 @@ import torch
 PROGRAMS: dict[str, Callable[[], "Program"]] = {}
 """All programs by name; calling one makes a fresh world."""
 
-RECORD, NATIVE, ANY = "record", "native", "any"
+RECORD, SPLIT, NATIVE, ANY = "record", "split", "native", "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,9 @@ class Program:
     Attributes:
         target: The function or module to compile.
         calls: Fresh arguments; the first entry is used for two calls, each further one for one.
-        served: `record` (one record answers all calls but the first), `native` (none is answered by a record) or `any`.
-        reason: A slug that `magpy.info` must give where calls are native.
+        served: `record` (one record answers all calls but the first), `split` (records with boundaries answer them),
+            `native` (none is answered by a record) or `any`.
+        reason: A slug that `magpy.info` must give where calls are native, or for a boundary.
         misses: How many of the later calls may need a record of their own.
         observe: Gives further state to compare after each call (lists that were appended to, globals, ...).
         between: Called between the calls, with the number of the call to come (a change of the world).

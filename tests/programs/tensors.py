@@ -313,7 +313,7 @@ def item():
     def f(x):
         return x * x.sum().item()
 
-    return Program(target=f, calls=calls(3), served="native", reason="tensor-value")
+    return Program(target=f, calls=calls(3), served="split", misses=1, reason="tensor-value")
 
 
 @program
@@ -321,7 +321,7 @@ def data_dependent_branch():
     def f(x):
         return x * 2 if x.sum() > 0 else x - 1
 
-    return Program(target=f, calls=calls(3), served="native", reason="tensor-value")
+    return Program(target=f, calls=calls(3), served="split", misses=1, reason="tensor-value")
 
 
 @program
