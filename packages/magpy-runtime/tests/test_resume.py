@@ -7,10 +7,11 @@ import sys
 import threading
 import traceback
 import types
+import weakref
 
 import pytest
 
-from magpy_runtime.capture import NULL, Recorder, in_handler, next_index, resume
+from magpy_runtime.capture import NULL, FrameHook, Recorder, in_handler, next_index, pops, resume
 
 LOG = []
 STATE = types.SimpleNamespace(machine=None)
@@ -302,6 +303,63 @@ def program_recursive(n=6):
     return 1 if n == 0 else op(n) + program_recursive(n - 1)
 
 
+class ProgramBase:
+    def program_greet(self, x):
+        return ("base", op(x))
+
+    def __getattr__(self, name):
+        return op(name)
+
+    def __add__(self, other):
+        return op(other)
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, op(value))
+
+    def __call__(self, *args, **kwargs):
+        return args, op(kwargs)
+
+
+class ProgramDerived(ProgramBase):
+    def program_greet(self, x):
+        return super().program_greet(op(x)), __class__.__name__
+
+
+def program_classes():
+    made = ProgramDerived()
+    made.x = op(5)
+    return [made.program_greet(op(1)), made.missing, made + op(2), made(1, 2, k=op(3)), made.x, op(made.x)]
+
+
+def program_cells_deleted():
+    x = op(1)
+
+    def program_reads():
+        return x
+
+    first = program_reads()
+    del x
+    try:
+        op("deleted")
+        program_reads()
+    except NameError as error:
+        LOG.append(type(error))
+    x = op(2)
+    return first, program_reads()
+
+
+def program_nested_functions():
+    def program_outer(a, *, b=op(1)):
+        def program_inside(c):
+            nonlocal a
+            a = a + op(c)
+            return (lambda d: (op(d), a, b, c))(op(4))
+
+        return program_inside(op(3)), a
+
+    return program_outer(2, b=op(5)), program_outer(a=op(7))
+
+
 def program_handler():
     try:
         op(1)
@@ -365,6 +423,9 @@ PROGRAMS = [
     program_imports,
     program_match,
     program_recursive,
+    program_classes,
+    program_cells_deleted,
+    program_nested_functions,
     program_handler,
     program_callbacks,
     program_large,
@@ -376,7 +437,7 @@ PROGRAMS = [
 
 def is_program(code):
     """Whether a code object is one of a program's."""
-    return code.co_filename == __file__ and "program_" in code.co_qualname
+    return code.co_filename == __file__ and "program" in code.co_qualname.lower()
 
 
 def frames_only(code):
@@ -433,7 +494,7 @@ def rebuild(frames, value=NULL):
     if value is not NULL:
         function, start, at, local, stack = rebuilt[-1]
         rebuilt[-1] = (function, start, at, local, (*stack, value))
-    return rebuilt
+    return tuple(rebuilt)
 
 
 def resumable(frames):
@@ -537,6 +598,75 @@ def test_step_by_step(program):
             assert got == expected
             return
         machine, at = further, following
+
+
+CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX")
+UNFIT = (super, locals, sys.exc_info, Context.__init__)
+
+
+class CallStopper:
+    """Ends a run at one of its call instructions, whatever it calls, once the call has given its value."""
+
+    def __init__(self, stop_at):
+        self.stop_at = stop_at
+        self.count = 0
+        self.frames = None
+        self.recorder = Recorder(self.plan_for)
+
+    def plan_for(self, code):
+        if not is_program(code):
+            return None
+        plan = [None] * (len(code.co_code) // 2)
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in CALLS:
+                index = instruction.offset // 2
+                taken = pops(code, index)
+                plan[index] = (self.before, None, taken, 0, taken)
+        return plan
+
+    def before(self, inputs, taken):
+        at = self.count
+        self.count += 1
+        deepest = 0 if inputs[0] is not NULL else 1
+        called = inputs[deepest]
+        if at != self.stop_at or called in UNFIT or isinstance(called, type(Stop)):
+            return
+
+        def stop(*args, **kwargs):
+            self.recorder.pause()
+            try:
+                self.value = called(*args, **kwargs)
+                self.frames = self.recorder.frames()
+                self.log = list(LOG)
+                self.operations = STATE.machine.count
+            finally:
+                self.recorder.unpause()
+            raise Stop
+
+        self.recorder.poke(taken - 1 - deepest, stop)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_every_call(program):
+    expected = outcome(program, Machine())
+    found = at = 0
+    while True:
+        stopper = CallStopper(at)
+        STATE.machine = Machine()
+        LOG.clear()
+        with contextlib.suppress(Stop):
+            stopper.recorder.run(program)
+        assert stopper.recorder.error is None, stopper.recorder.error
+        if stopper.count <= at:
+            break
+        at += 1
+        if stopper.frames is None or not resumable(stopper.frames):
+            continue
+        found += 1
+        machine = Machine(count=stopper.operations)
+        got = outcome(lambda s=stopper: resume(rebuild(s.frames, s.value)), machine, stopper.log)
+        assert got == expected, (at, stopper.frames[-1])
+    assert found
 
 
 def test_frames_are_the_callers():
@@ -895,3 +1025,104 @@ def test_previous_hook_is_kept():
         return n
 
     assert count() == count()
+
+
+def test_a_list_of_frames_is_emptied():
+    class Thing:
+        pass
+
+    def dropping(a):
+        b = a
+        reference = weakref.ref(a)
+        op(1)
+        del a, b
+        return reference()
+
+    frames = list(rebuild(state_of(dropping, (Thing(),)), 1))
+    STATE.machine = None
+    assert resume(frames) is None and frames == []
+
+
+def test_callbacks_of_rebuilt_frames():
+    machine = stopped(program_deep, 2)
+    log = []
+    recorder = Recorder(
+        frames_only,
+        lambda code, function, args, kind: log.append(("enter", code.co_name)),
+        lambda code, value, kind: log.append(("exit", code.co_name, kind)),
+    )
+    machine.op = lambda args: log.append([code.co_name for code, _ in recorder.pending()]) or args[0]
+    STATE.machine = machine
+    recorder.run(resume, (rebuild(machine.frames, machine.value), None, recorder))
+    assert recorder.error is None
+    names = ["program_deep", "program_deep2", "program_deep3"]
+    assert log == [("exit", names[2], 0), ("exit", names[1], 0), names[:1], ("exit", names[0], 0)]
+    assert recorder.counts()["entered"] == 3
+
+
+def test_a_failing_plan_does_not_reach_the_program():
+    machine = stopped(program_deep, 2)
+    STATE.machine = Machine(count=3)
+
+    def plan_for(code):
+        raise KeyError("plan")
+
+    recorder = Recorder(plan_for)
+    result = recorder.run(resume, (rebuild(machine.frames, machine.value), None, recorder))
+    assert result[0] == "a" and isinstance(recorder.error, KeyError)
+
+
+def test_resume_within_resume():
+    frames = rebuild(state_of(plain, (1, 2)), 3)
+    outer_frames = rebuild(state_of(program_simple, ()), 5)
+    results = []
+
+    class Nested(Machine):
+        def op(self, args):
+            results.append(resume(frames))
+            return args[0]
+
+    STATE.machine = Nested()
+    assert resume(outer_frames) == 7 and results == [[1, 2, 3]]
+
+
+def test_tracebacks_outlive_the_frames():
+    machine = stopped(program_deep, 2)
+    machine.frames = [f for f in machine.frames if f[1].co_name != "program_deep"]
+    STATE.machine = Machine(count=3)
+    with pytest.raises(Boom) as caught:
+        resume(rebuild(machine.frames), Boom())
+    entry = caught.value.__traceback__
+    while entry.tb_next:
+        entry = entry.tb_next
+    frame = entry.tb_frame
+    gc.collect()
+    assert [frame.f_code.co_name, frame.f_back.f_code.co_name] == ["program_deep3", "program_deep2"]
+    assert frame.f_locals["x"] == 2 and frame.f_back.f_locals["out"] == [(1, 1, False)]
+    assert frame.f_back.f_back.f_code.co_name == "test_tracebacks_outlive_the_frames"
+
+
+def test_collections_and_inspection_while_frames_wait():
+    machine = stopped(program_deep, 2)
+
+    class Spy(Machine):
+        def op(self, args):
+            gc.collect()
+            frame = sys._getframe(1)
+            while frame:
+                assert frame.f_lineno > 0 and isinstance(dict(frame.f_locals), dict)
+                frame = frame.f_back
+            gc.collect()
+            return super().op(args)
+
+    STATE.machine = Spy(count=3)
+    assert resume(rebuild(machine.frames, machine.value))[0] == "a"
+
+
+def test_answered_frames_and_rebuilt_ones():
+    machine = stopped(program_deep, 1)
+    STATE.machine = Machine(count=2)
+    code = next(frame[1] for frame in machine.frames if frame[1].co_name == "program_deep3")
+    hook = FrameHook({code: lambda function, args: ("answered", *args)})
+    result = hook.run(resume, (rebuild(machine.frames, machine.value),))
+    assert result == ("a", (1, 1, False), ("answered", 2), "z") and hook.answered == 1
