@@ -12,6 +12,7 @@ import torch.fx
 
 from .. import _torch
 from ..partition import Partition, partition
+from . import _decompositions
 from ._parts import TorchPart, XlaPart
 from ._program import Node, Program, is_static, refusal, results
 
@@ -59,12 +60,16 @@ class Report:
 
     def text(self) -> list[str]:
         """In words, a line each."""
-        lines = [f"xla {self.name}: {self.operators} operators in {self.xla_parts} parts of XLA and {self.torch_parts} of torch"]
+        lines = [
+            f"xla {self.name}: {self.operators} operators in {self.xla_parts} parts of XLA and {self.torch_parts} of torch"
+        ]
         lines += [f"run by torch: {name}, because {reason}" for name, reason in self.refused.items()]
         return lines
 
 
-def xla(module: torch.fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any] | None = None) -> Callable[..., Any]:
+def xla(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], options: dict[str, Any] | None = None
+) -> Callable[..., Any]:
     """Compile a graph by XLA, as a backend of torch.compile would: fake inputs, in a tracing context.
 
     The result has the attribute `reports`: what became of the forward graph, of the backward graph once it is compiled.
@@ -86,7 +91,7 @@ def xla(module: torch.fx.GraphModule, inputs: Sequence[Any], options: dict[str, 
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
-        decompositions=_torch.core_decompositions(),
+        decompositions=_decompositions.table(),
         partition_fn=_torch.min_cut_partition,
     )
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -96,6 +101,7 @@ def xla(module: torch.fx.GraphModule, inputs: Sequence[Any], options: dict[str, 
         return compiled(*args)
 
     run.reports = reports  # type: ignore[attr-defined]
+    module.meta["reports"] = reports
     return run
 
 
@@ -134,6 +140,10 @@ def _kinds(graph: torch.fx.Graph, report: Report) -> dict[Node, str]:
         kinds[node] = "xla" if reason is None else "torch"
         if reason is not None:
             report.refused.setdefault(str(node.target), reason)
+    for node in reversed(kinds):
+        # What is made of nothing goes where it is used.
+        if not node.all_input_nodes and node.users and all(kinds.get(user) == "torch" for user in node.users):
+            kinds[node] = "torch"
     return kinds
 
 

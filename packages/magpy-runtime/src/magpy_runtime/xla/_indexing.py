@@ -56,9 +56,13 @@ def index(trace: Trace, x: Array, indices: Sequence[Array | None]) -> Array:
 
 
 @lowers("index_put.default", "_unsafe_index_put.default", accepts=_integers)
-def index_put(trace: Trace, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> Array:
+def index_put(
+    trace: Trace, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False
+) -> Array:
     """With other elements, set or added, by numbers in several dimensions."""
     at = x.at[_where(trace, x, indices)]
+    if accumulate and x.dtype == bool:
+        return at.max(values)
     return at.add(values.astype(x.dtype)) if accumulate else at.set(values.astype(x.dtype))
 
 

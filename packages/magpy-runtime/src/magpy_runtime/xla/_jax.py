@@ -78,7 +78,9 @@ def settings(device: Any) -> Any:
         yield
 
 
-def compile_function(function: Callable[..., Any], shapes: list[tuple[tuple[int, ...], torch.dtype]], device: Any) -> Any:
+def compile_function(
+    function: Callable[..., Any], shapes: list[tuple[tuple[int, ...], torch.dtype]], device: Any
+) -> Any:
     """A function of arrays, compiled by XLA for these shapes. The result is called with arrays and gives a tuple of them."""
     with settings(device):
         wanted = [jax.ShapeDtypeStruct(shape, DTYPES[dtype]) for shape, dtype in shapes]
@@ -127,4 +129,14 @@ def conversions(device: Any) -> tuple[Callable[[torch.Tensor], Any], Callable[[A
 conversions(device_for("cpu", None))  # now, since graphs are compiled under a fake mode, in which nothing can be tried
 
 
-__all__ = ["DTYPES", "MissingJaxError", "compile_function", "conversions", "device_for", "jax", "jnp", "lax", "settings"]
+__all__ = [
+    "DTYPES",
+    "MissingJaxError",
+    "compile_function",
+    "conversions",
+    "device_for",
+    "jax",
+    "jnp",
+    "lax",
+    "settings",
+]

@@ -94,9 +94,7 @@ class Keeper:
             self._learn(inputs, found, shared, kept.numbers if kept is not None else ())
         return found
 
-    def _learn(
-        self, inputs: Sequence[Any], found: list[Any], shared: dict[int, Any], before: tuple[int, ...]
-    ) -> None:
+    def _learn(self, inputs: Sequence[Any], found: list[Any], shared: dict[int, Any], before: tuple[int, ...]) -> None:
         """Keep what was kept before, and what this call had to convert although it may come again."""
         self._learning -= 1
         last = self._last

@@ -48,7 +48,9 @@ class Output:
 
     def __init__(self, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
         self.size, self.stride = size, stride
-        self.repeated = tuple(n for n, (length, step) in enumerate(zip(size, stride, strict=True)) if length > 1 and not step)
+        self.repeated = tuple(
+            n for n, (length, step) in enumerate(zip(size, stride, strict=True)) if length > 1 and not step
+        )
         small = tuple(1 if n in self.repeated else length for n, length in enumerate(size))
         dense, self.order = order_of(small, stride)
         self.copied = not dense

@@ -50,9 +50,7 @@ class _Windows:
 
     def pads(self) -> list[tuple[int, int]]:
         """Padding (before, after) so that all windows lie inside; after may be negative."""
-        return [
-            (pad, need - size - pad) for pad, need, size in zip(self.padding, self.needed, self.sizes, strict=True)
-        ]
+        return [(pad, need - size - pad) for pad, need, size in zip(self.padding, self.needed, self.sizes, strict=True)]
 
     def offsets(self) -> Iterator[tuple[int, ...]]:
         """The places of a window, in order."""
@@ -79,7 +77,6 @@ def _padded(x: Array, windows: _Windows, value: Any) -> Array:
     return lax.pad(x, jnp.asarray(value, x.dtype), [(0, 0, 0)] * (x.ndim - rank) + [(*p, 0) for p in windows.pads()])
 
 
-
 def _lowest(dtype: Any) -> Any:
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
 
@@ -90,7 +87,13 @@ def _max_pool(rank: int, name: str) -> None:
 
     @lowers(name, accepts=accepts)
     def lowering(
-        trace: Trace, x: Array, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+        trace: Trace,
+        x: Array,
+        kernel: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
     ) -> tuple[Array, Array]:
         """The largest element of each window and its index; of equal ones the first, of what is no number the last."""
         windows = _Windows(x.shape[-rank:], kernel, stride, padding, dilation, ceil_mode, rank)
@@ -159,7 +162,9 @@ _max_pool_backward(2, "max_pool2d_with_indices_backward.default")
 _max_pool_backward(3, "max_pool3d_with_indices_backward.default")
 
 
-def _average(x: Array, rank: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, whole: bool, divisor: Any) -> Array:
+def _average(
+    x: Array, rank: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, whole: bool, divisor: Any
+) -> Array:
     windows = _Windows(x.shape[-rank:], kernel, stride, padding, 1, ceil_mode, rank)
     dims = [1] * (x.ndim - rank)
     padded = _padded(x, windows, 0)

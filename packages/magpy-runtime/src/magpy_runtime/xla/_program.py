@@ -73,10 +73,11 @@ def refusal(node: Node, device: torch.device) -> str | None:
             return f"it has a tensor on {value.device}, and another on {device}"
         if _is_subclass(value):
             return f"it has a {type(value).__name__}"
-    if entry.accepts is not None:
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda used: used.meta["val"])
-        if not entry.accepts(*args, **kwargs):
-            return "its lowering does not take these arguments"
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda used: used.meta["val"])
+    if entry.accepts is not None and not entry.accepts(*args, **kwargs):
+        return "its lowering does not take these arguments"
+    if entry.ties is not None and entry.ties(*args, **kwargs) and any(user.args[1] for user in node.users):
+        return "torch orders equal elements in a way of its own"
     return None
 
 

@@ -164,16 +164,41 @@ def log_softmax(trace: Trace, x: Array, dim: int, half_to_float: bool) -> Array:
     return shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis=dim, keepdims=True))
 
 
-@lowers("sort.default", "sort.stable")
-def sort(trace: Trace, x: Array, *rest: Any, **named: Any) -> tuple[Array, Array]:
-    """Sorted elements and their places; equal ones keep their order, as torch's do on the CPU."""
-    names = ("dim", "descending") if not named.pop("stable", None) and len(rest) < 3 else ("stable", "dim", "descending")
-    given = {**dict(zip(names, rest, strict=False)), **named}
-    dim, descending = given.get("dim", -1), given.get("descending", False)
+def _sorted(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     if not x.ndim:
         return x, jnp.zeros((), "int64")
     places = jnp.argsort(x, axis=dim, stable=True, descending=descending)
     return jnp.take_along_axis(x, places, axis=dim), places
+
+
+@lowers("sort.default", ties=lambda *args, **kwargs: True)
+def sort(trace: Trace, x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
+    """Sorted elements and their places."""
+    return _sorted(x, dim, descending)
+
+
+@lowers("sort.stable", ties=lambda *args, stable=None, **kwargs: stable is not True)
+def stable_sort(
+    trace: Trace, x: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Array, Array]:
+    """Sorted elements and their places; equal ones keep their order."""
+    return _sorted(x, dim, descending)
+
+
+@lowers("topk.default", ties=lambda *args, **kwargs: True)
+def topk(
+    trace: Trace,
+    x: Array,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,  # noqa: A002
+) -> tuple[Array, Array]:
+    """The largest or smallest elements and their places."""
+    values, places = _sorted(x, dim, largest)
+    if not x.ndim:
+        return values, places
+    return lax.slice_in_dim(values, 0, k, axis=dim % x.ndim), lax.slice_in_dim(places, 0, k, axis=dim % x.ndim)
 
 
 def _fft_scale(x: Array, normalization: int, count: int) -> Array:

@@ -101,9 +101,7 @@ def diagonal(trace: Trace, x: Array, offset: int = 0, dim1: int = 0, dim2: int =
 
 
 @lowers("diagonal_scatter.default", complex=True)
-def diagonal_scatter(
-    trace: Trace, x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Array:
+def diagonal_scatter(trace: Trace, x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """With another tensor in a diagonal."""
     moved = jnp.moveaxis(x, (dim1, dim2), (-2, -1))
     count = source.shape[-1]
@@ -171,7 +169,11 @@ def roll(trace: Trace, x: Array, shifts: Any, dims: Any = ()) -> Array:
     """Elements moved around."""
     if isinstance(shifts, int):
         shifts = [shifts]
-    return jnp.roll(x, tuple(shifts), axis=tuple([dims] if isinstance(dims, int) else dims)) if dims else jnp.roll(x, shifts[0])
+    return (
+        jnp.roll(x, tuple(shifts), axis=tuple([dims] if isinstance(dims, int) else dims))
+        if dims
+        else jnp.roll(x, shifts[0])
+    )
 
 
 @lowers("repeat.default", complex=True)

@@ -58,11 +58,14 @@ class Lowering:
     Attributes:
         function: of a `Trace` and the operator's arguments.
         accepts: whether it can take these arguments; in place of tensors there are fake ones.
+        ties: whether, with these arguments, torch orders equal elements in a way of its own; then only the first
+            result may be used.
         complex: whether it is right for complex numbers.
     """
 
     function: Function
     accepts: Accepts | None = None
+    ties: Accepts | None = None
     complex: bool = False
 
 
@@ -73,7 +76,12 @@ ABSENT: list[str] = []
 """Names that this version of torch does not have."""
 
 
-def lowers(*names: str, accepts: Accepts | None = None, complex: bool = False) -> Callable[[Function], Function]:  # noqa: A002
+def lowers(
+    *names: str,
+    accepts: Accepts | None = None,
+    ties: Accepts | None = None,
+    complex: bool = False,  # noqa: A002
+) -> Callable[[Function], Function]:
     """Enter a function for operators, `"add.Tensor"` for `torch.ops.aten.add.Tensor`, `"prims::iota.default"` elsewhere."""
 
     def enter(function: Function) -> Function:
@@ -84,7 +92,7 @@ def lowers(*names: str, accepts: Accepts | None = None, complex: bool = False) -
             elif found in TABLE:
                 raise ValueError(f"two lowerings of {name}")
             else:
-                TABLE[found] = Lowering(function=function, accepts=accepts, complex=complex)
+                TABLE[found] = Lowering(function=function, accepts=accepts, ties=ties, complex=complex)
         return function
 
     return enter
