@@ -13,7 +13,7 @@ import torch.fx
 from . import _torch
 from ._backends import with_fake_inputs
 from ._graph_facts import GraphFacts, Hints, graph_facts
-from ._inductor import Inductor, Run, compile_graph, direct, is_inference, labelled
+from ._inductor import CPP_WRAPPER, Inductor, Run, compile_graph, direct, is_inference, keeping_random, labelled
 
 _pointer: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
 _version: Final[Callable[[torch.Tensor], int]] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
@@ -110,6 +110,8 @@ def compile_frozen(
             module.graph.erase_node(node)
     module.recompile()
     settings = {**backend.settings, "freezing": True}
+    if backend.entry in ("cpp", "aoti"):
+        settings.update(CPP_WRAPPER)
     facts: list[GraphFacts] = []
     graphs: list[Any] = []
     grad = torch.is_grad_enabled()
@@ -125,28 +127,25 @@ def compile_frozen(
         graphs.extend(found)
         return cast(Run, compiled)
 
-    general = with_fake_inputs(cast(Any, compile_it), module, others, note)
+    general = cast(Run | None, with_fake_inputs(cast(Any, compile_it), module, others, note))
     if general is None:
         return compile_graph(original, inputs, hints, backend.settings, backend.entry)
     if facts[0].functional and backend.entry != "compile_fx" and len(graphs) == 1 and is_inference(graphs[0]):
         call = graphs[0].current_callable if facts[0].devices == {"cpu"} else graphs[0]
-        if _same(general, call, others):
+        if _same(general, call, others, hints):
             return _without(rest, direct(call, "inner"), call)
     return _without(rest, labelled(general, "compile_fx"), None)
 
 
-def _same(general: Run, call: Run, inputs: list[Any]) -> bool:
+def _same(general: Run, call: Run, inputs: list[Any], hints: Hints) -> bool:
     """Whether code takes the inputs that are left, in their order: it gives what AOTAutograd's wrapper around it gives."""
-    state = torch.default_generator.get_state()
-    with torch.no_grad():
-        expected = general(*inputs)
-        torch.default_generator.set_state(state)
+    results: list[Any] = []
+    for run in (lambda: general(*inputs), lambda: call([*inputs])):
         try:
-            found = call([*inputs])
+            keeping_random(lambda run=run: results.append(run()), hints)  # type: ignore[misc]
         except Exception:
             return False
-        finally:
-            torch.default_generator.set_state(state)
+    expected, found = results
     pairs = zip(found, expected, strict=False)
     return len(found) == len(expected) and all(one.equal(two) or bool((one != one).any()) for one, two in pairs)
 
@@ -171,9 +170,7 @@ def _without(rest: list[int], run: Run, call: Run | None) -> Run:
             return run(*pick(inputs))
 
     thawed.entry = getattr(run, "entry", "compile_fx")  # type: ignore[attr-defined]
-    thawed.rest = rest  # type: ignore[attr-defined]
-    if call is not None:
-        thawed.boxed_rest = call  # type: ignore[attr-defined]
+    thawed.functional = call is not None  # type: ignore[attr-defined]
     return thawed
 
 

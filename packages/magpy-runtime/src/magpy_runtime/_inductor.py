@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `compile_fx` | AOTAutograd around Inductor's code | all: training, updated inputs, outputs that alias inputs, varying sizes |
 | `inner` | Inductor's code without the wrapper | functions of their inputs' values, without gradients |
+| `cpp` | the same with a wrapper in C++ | the same |
 | `aoti` | one shared library, built by AOTInductor | the same, where many small operators make Python's part count |
 """
 
@@ -26,10 +27,13 @@ from ._backends import with_fake_inputs
 from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._packages import PackageCache
 
-Entry = Literal["auto", "compile_fx", "inner", "aoti"]
+Entry = Literal["auto", "compile_fx", "inner", "cpp", "aoti"]
 Run = Callable[..., Any]
 
 ENTRY_OPTION: Final = "magpy.entry"
+CPP_WRAPPER: Final = {"cpp_wrapper": True, "cpp_wrapper_build_separate": True}
+"""In one translation unit the wrapper of a big graph takes minutes to compile."""
+
 _FEW_LAUNCHES: Final = 48
 _SHORT_LAUNCH_S: Final = 15e-6
 _WORTH: Final = 0.9
@@ -75,33 +79,66 @@ class Inductor:
             hints: what is known about them.
 
         Returns:
-            A function of the graph's inputs. It has an attribute `entry`, and, where the code can be called with a list
-            of the inputs that it may empty, `boxed`, which is that code.
+            A function of the graph's inputs. It has an attribute `entry`. Where the code changes no input it has
+            `functional`, which is true, and `boxed`, which is the code: it takes a list of the inputs that it may empty.
         """
         frozen = tuple(sorted(set(hints.held) - set(hints.updated))) if self.freeze and hints is not None else ()
-        if frozen and not _needs_gradients(inputs):
+        if frozen and hints is not None and not _needs_gradients(inputs):
             from ._freezing import compile_frozen
 
             return compile_frozen(self, module, inputs, frozen, hints)
         return compile_graph(module, inputs, hints, self.settings, self.entry)
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """What Inductor made of a graph: AOTAutograd's wrapper, the graphs inside of it, and facts about the graph."""
+
+    general: Run
+    graphs: list[Any]
+    facts: GraphFacts
+
+    @property
+    def inner(self) -> Run | None:
+        """The code inside of the wrapper, where the wrapper has nothing to do."""
+        if not self.facts.functional or len(self.graphs) != 1 or not is_inference(self.graphs[0]):
+            return None
+        return first_call_through(self.graphs[0], self.facts)
+
+
 def compile_graph(
     module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None, settings: dict[str, Any], entry: Entry
 ) -> Run:
     """Compile a graph through the cheapest entry that is right for it."""
+    if entry == "cpp":
+        settings = {**settings, **CPP_WRAPPER}
     packages = PackageCache()
+    size = len(module.graph.nodes)
     key = None
-    if entry == "aoti" or (entry == "auto" and len(module.graph.nodes) >= _FEW_LAUNCHES):
-        key = (
-            None
-            if hints is None or hints.updated or _needs_gradients(inputs)
-            else packages.key(module, inputs, settings)
-        )
+    if (entry == "aoti" or (entry == "auto" and size >= _FEW_LAUNCHES)) and hints is not None:
+        key = None if hints.updated or _needs_gradients(inputs) else packages.key(module, inputs, settings)
         if key is not None and packages.has(key):  # it was built by a process that had looked at the facts
             with contextlib.suppress(Exception):
                 return direct(packages.load(key), "aoti")
-    original = copy.deepcopy(module) if key is not None else None
+    again = key is not None or (size < _FEW_LAUNCHES and entry != "compile_fx")
+    original = copy.deepcopy(module) if again else None
+    compiled = _compile(module, inputs, hints, settings)
+    call = compiled.inner
+    if call is None or entry == "compile_fx":
+        return labelled(compiled.general, "compile_fx")
+    run = direct(call, "cpp" if entry == "cpp" else "inner")
+    if original is None:
+        return run
+    if key is None:
+        return _without_asserts(original, run, inputs, hints, settings)
+    if compiled.facts.devices != {"cpu"}:
+        return run
+    return _ahead_of_time(packages, key, original, compiled.graphs[0], run, inputs, hints, settings, entry)
+
+
+def _compile(
+    module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None, settings: dict[str, Any]
+) -> _Compiled:
     facts: list[GraphFacts] = []
     graphs: list[Any] = []
     grad = torch.is_grad_enabled()
@@ -111,20 +148,50 @@ def compile_graph(
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
         with _torch.graphs_of_inductor() as found, _no_grad_unless(facts[0].gradients):
-            compiled: Any = _torch.compile_fx(gm, fakes, config_patches=settings)
+            made: Any = _torch.compile_fx(gm, fakes, config_patches=settings)
         graphs.extend(found)
-        return cast(Run, compiled)
+        return cast(Run, made)
 
     general = with_fake_inputs(compile_it, module, inputs, note)
-    if not facts[0].functional or entry == "compile_fx" or len(graphs) != 1 or not is_inference(graphs[0]):
-        return labelled(general, "compile_fx")
-    run = direct(first_call_through(graphs[0], facts[0]), "inner")
-    if original is None or key is None or facts[0].devices != {"cpu"}:
-        return run
-    if entry == "auto" and (packages.rejected(key) or not _is_worth_trying(graphs[0], run, inputs, hints)):
+    return _Compiled(general, graphs, facts[0])
+
+
+_NO_ASSERTS: Final = {"size_asserts": False, "alignment_asserts": False}
+
+
+def _without_asserts(
+    module: torch.fx.GraphModule, run: Run, inputs: list[Any], hints: Hints | None, settings: dict[str, Any]
+) -> Run:
+    """The code of a small graph without its assertions on sizes and strides, which take half the time of a tiny one.
+
+    What they are about depends on the inputs' metadata alone, which the guard checks: one call with them is enough.
+    """
+    if not _NO_ASSERTS.keys().isdisjoint(settings):
         return run
     try:
-        package = build(packages, key, original, inputs, settings)
+        keeping_random(lambda: run(*inputs), hints)
+        call = _compile(module, inputs, hints, {**settings, **_NO_ASSERTS}).inner
+    except Exception:  # the first call tells
+        return run
+    return run if call is None else direct(call, run.entry)  # type: ignore[attr-defined]
+
+
+def _ahead_of_time(
+    packages: PackageCache,
+    key: str,
+    module: torch.fx.GraphModule,
+    graph: Any,
+    run: Run,
+    inputs: list[Any],
+    hints: Hints | None,
+    settings: dict[str, Any],
+    entry: Entry,
+) -> Run:
+    """One library of the whole graph, where that is asked for or pays."""
+    if entry == "auto" and (packages.rejected(key) or not _is_worth_trying(graph, run, inputs, hints)):
+        return run
+    try:
+        package = build(packages, key, module, inputs, settings)
     except Exception:  # an operator without a C interface, a compiler that fails: the code that there is will do
         if entry == "aoti":
             raise
@@ -161,6 +228,7 @@ def direct(call: Run, entry: str) -> Run:
 
     run.entry = entry  # type: ignore[attr-defined]
     run.boxed = call  # type: ignore[attr-defined]
+    run.functional = True  # type: ignore[attr-defined]
     return run
 
 
@@ -200,20 +268,31 @@ def _is_worth_trying(graph: Any, run: Run, inputs: list[Any], hints: Hints | Non
     return count >= _FEW_LAUNCHES and _compare({"inner": run}, inputs, hints)["inner"] < count * _SHORT_LAUNCH_S
 
 
+def keeping_random(action: Callable[[], Any], hints: Hints | None) -> None:
+    """Run something without gradients and leave the random generators as they were."""
+    if hints is not None and not hints.random:
+        with torch.no_grad():
+            action()
+        return
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        action()
+
+
 def _compare(runs: dict[str, Run], inputs: list[Any], hints: Hints | None) -> dict[str, float]:
     """Seconds of a call of each, medians in turn. Only for graphs that update nothing."""
-    state = torch.default_generator.get_state() if hints is None or hints.random else None
     times: dict[str, list[float]] = {name: [] for name in runs}
-    with torch.no_grad():
+
+    def measure() -> None:
         for turn in range(7):
             for name, run in runs.items():
                 started = time.perf_counter()
                 run(*inputs)
                 if turn > 1:
                     times[name].append(time.perf_counter() - started)
-    if state is not None:
-        torch.default_generator.set_state(state)
+
+    keeping_random(measure, hints)
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-__all__ = ["Inductor", "build", "compile_graph", "direct", "labelled", "launches"]
+__all__ = ["Inductor", "build", "compile_graph", "direct", "keeping_random", "labelled", "launches"]
