@@ -269,11 +269,17 @@ def test_sharing_an_inner_iterator() -> None:
         assert list(numbered) == [(2, 4), (3, 5)]
 
 
-def test_what_is_not_known_runs_natively() -> None:
-    compiled = Served(magpy.compile(lambda x, it: x * next(it), backend="eager"))
-    for number in range(3):
-        assert equal(compiled.monitored(torch.ones(1), itertools.count(number)), torch.ones(1) * number)
-    assert reasons(compiled.compiled) == ["opaque-object"]
-    compiled = Served(magpy.compile(lambda x, it: x * next(it), backend="eager"))
-    assert equal(compiled.monitored(torch.ones(1), (each for each in (3, 4))), torch.ones(1) * 3)
-    assert reasons(compiled.compiled) == ["opaque-object"]
+def test_what_is_not_known_is_not_served_wrongly() -> None:
+    def first(x: Any, it: Any) -> Any:
+        for value in it:
+            return x * value
+
+    for function in (lambda x, it: x * next(it), first):
+        compiled = magpy.compile(function, backend="eager")
+        for number in (1, 1, 2, 2):
+            assert equal(compiled(torch.ones(1), itertools.count(number)), torch.ones(1) * number)
+        counting = itertools.count()
+        assert [compiled(torch.ones(1), counting).item() for _ in range(4)] == [0.0, 1.0, 2.0, 3.0]
+        generated = (each for each in (3, 4))
+        assert equal(compiled(torch.ones(1), generated), torch.ones(1) * 3)
+        assert equal(compiled(torch.ones(1), generated), torch.ones(1) * 4)

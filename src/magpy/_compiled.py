@@ -11,12 +11,12 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 
 from magpy_annotations import Registry, default_registry
-from magpy_codegen import forget_source
+from magpy_codegen import forget_source, raised
 from magpy_runtime import CountSlots, Dispatcher, Record, RecordCache, RecordingFlag
 from magpy_runtime.capture import instance_dict, resume
 
@@ -29,6 +29,7 @@ from ._reasons import Boundary as Refusal
 from ._recording import Draft, make_draft
 from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, strip, warn
 from ._segments import BoundarySite, Point, Tree
+from ._state import is_own
 
 _ATTEMPTS: Final = 3
 _LONGEST_WAIT: Final = 1 << 16
@@ -190,6 +191,8 @@ class Compiled(Dispatcher):
             if record.boundary is not None:
                 return self._go_on(record.boundary, result)
             self.statistics.hits += 1
+            if record.raises:
+                _raise_built(result)
             return result
         if random_state is not None:
             torch.default_generator.set_state(random_state)
@@ -244,6 +247,8 @@ class Compiled(Dispatcher):
                 record.hits += 1
                 if record.boundary is None:
                     self.statistics.hits += 1
+                    if record.raises:
+                        _raise_built(result)
                     return result
                 site, left = record.boundary, result
                 del found, bound, result
@@ -431,12 +436,7 @@ class Compiled(Dispatcher):
             self._failed(failure, run.error, monitor_hint(monitor), point, bool(made))
         if run.error is not None:
             error, run.error = run.error, None
-            context = error.__context__
-            try:
-                raise error
-            except BaseException:
-                error.__context__ = context  # `raise` puts what the caller handles there
-                raise
+            _raise(error)
         return run.result
 
     def _avoid(self, hint: tuple[types.CodeType, int]) -> None:
@@ -465,6 +465,7 @@ class Compiled(Dispatcher):
                 monitor.unstable,
                 None,
                 monitor.freeze,
+                None if run.error is None else raised(run.error, run.outer, is_own),
             )
         except Refusal as boundary:
             return settle(boundary)
@@ -615,6 +616,28 @@ class Compiled(Dispatcher):
             tell("gone", self)
             for record in [*self.records(), *self.pending.clear()]:
                 _forget(record)
+
+
+def _raise_built(error: BaseException) -> NoReturn:
+    """Raise the exception that a mock has built. The frames in its traceback lead to the mock's, which is emptied."""
+    entry = error.__traceback__
+    frame = None if entry is None else entry.tb_frame.f_back
+    while frame is not None and is_own(frame.f_code.co_filename):
+        with contextlib.suppress(RuntimeError):  # it is running
+            frame.clear()
+        frame = frame.f_back
+    del entry, frame
+    _raise(error)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    """Raise the program's exception; its context stays, where `raise` puts what the caller handles."""
+    context = error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__context__ = context
+        raise
 
 
 def _forget(record: Record) -> None:

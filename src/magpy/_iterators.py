@@ -8,6 +8,7 @@ take elements that no instruction shows.
 from __future__ import annotations
 
 import itertools
+import types
 from typing import Any, Final
 
 from magpy_refgraph import EdgeKind, Key, Node
@@ -74,6 +75,16 @@ class IteratorRules(AttributeRules):
             for node, plain in self.drawn_from(iterator):
                 self.draw(node, plain, seen.get(node.index, 0))
                 seen[node.index] = seen.get(node.index, 0) + 1
+        elif kind is not types.GeneratorType:
+            self.step_unknown(iterator)
+
+    def step_unknown(self, iterator: Any) -> None:
+        """An iterator of another kind is asked: Python code is monitored, an older object of C code keeps to itself."""
+        node = self.find(iterator)
+        if node is None or not node.external:
+            return
+        if type(self.lookup(type(iterator), "__next__")) is not types.FunctionType:
+            raise self.boundary("external-iterator", node.type.__qualname__)
 
     def is_external_iterator(self, obj: Any) -> bool:
         """Whether an object is an iterator of a known kind, older than the run."""

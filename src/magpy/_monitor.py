@@ -7,6 +7,7 @@ run is over.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import types
 from collections.abc import Callable
@@ -38,6 +39,7 @@ class Run:
         failure: why there can be no record, or None.
         seconds: how long it took.
         observed: whether it was watched at all.
+        outer: the exception that was handled when it started.
     """
 
     result: Any
@@ -45,6 +47,7 @@ class Run:
     failure: Boundary | None
     seconds: float
     observed: bool = True
+    outer: BaseException | None = None
 
 
 class Monitor(SplitRules):
@@ -77,6 +80,7 @@ class Monitor(SplitRules):
             box: holds the slots, and what is pushed or raised; they are taken out.
         """
         started = time.perf_counter()
+        outer = sys.exc_info()[1]
         failure: Boundary | None = None
         try:
             if point is None:
@@ -127,9 +131,9 @@ class Monitor(SplitRules):
             failure = found
         elif found is not None:
             failure = internal_error(found)
-        elif error is not None:
+        elif error is not None and not self.is_explained(error):
             failure = Boundary("exception", type(error).__name__)
-        return Run(result, error, failure, seconds)
+        return Run(result, error, failure, seconds, outer=outer)
 
     def on_failure(self, error: BaseException) -> bool:
         """A callback has raised: gives whether the capture goes on all the same."""

@@ -18,6 +18,15 @@ from ._attributes import Pending
 from ._state import is_atom, is_library, is_mutable_type
 from ._uses import UseRules
 
+_RAISED_BY_C = frozenset(
+    {
+        ArithmeticError, AssertionError, AttributeError, IndexError, KeyError, LookupError, NameError, OverflowError,
+        RuntimeError, StopIteration, TypeError, UnboundLocalError, UnicodeDecodeError, UnicodeEncodeError, ValueError,
+        ZeroDivisionError,
+    }
+)  # fmt: skip
+"""Types of exceptions that instructions and builtins raise for what they are given."""
+
 _CELL = Key(EdgeKind.CELL)
 _COMPARISONS = {"<": ("__lt__", "__gt__"), "<=": ("__le__", "__ge__"), "==": ("__eq__", "__eq__"),
                 "!=": ("__ne__", "__ne__"), ">": ("__gt__", "__lt__"), ">=": ("__ge__", "__le__")}  # fmt: skip
@@ -26,6 +35,10 @@ _SINGLETONS = (type(None), bool, type(...), type(NotImplemented))
 
 class OperationRules(UseRules):
     """Rules for instructions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raised_types: set[type] = set()
 
     # -- variables ----------------------------------------------------------------------------------------------------
 
@@ -349,6 +362,7 @@ class OperationRules(UseRules):
     def raised(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """Before an exception is raised; inputs are the exception or its class, and the cause."""
         for each in inputs:
+            self.raised_types.add(each if isinstance(each, type) else type(each))
             if isinstance(each, type):
                 if is_mutable_type(each):
                     self.call_class(each, (), {})
@@ -356,6 +370,17 @@ class OperationRules(UseRules):
             node = self.find(each)
             if node is not None and node.external:  # its traceback and context change
                 raise self.boundary("opaque-object", f"a {type(each).__qualname__} that existed before was raised")
+
+    def is_explained(self, error: BaseException) -> bool:
+        """Whether an exception came of what was observed, so that it comes again where the facts hold again.
+
+        Others can be thrown into a thread from outside.
+        """
+        node = self.find(error)
+        if node is not None and node.external:
+            return False
+        kind = type(error)
+        return kind in _RAISED_BY_C or (kind in self.raised_types and issubclass(kind, Exception))
 
     def exception_match(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """Before an exception is matched against a class or a tuple of classes."""

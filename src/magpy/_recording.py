@@ -16,6 +16,7 @@ from magpy_codegen import (
     Leave,
     MockWriter,
     Namespace,
+    Raised,
     Step,
     StepKind,
     Unbuildable,
@@ -129,6 +130,7 @@ def make_draft(
     unstable: set[Any],
     leave: Leave | None = None,
     freeze: Collection[Any] | None = None,
+    raised: Raised | None = None,
 ) -> Draft:
     """Generate a record from what a monitor saw.
 
@@ -141,6 +143,7 @@ def make_draft(
         unstable: paths of objects whose identity changed from call to call.
         leave: the boundary at which the segment ends, None where it ends with the call.
         freeze: whether parameters and buffers become constants: the paths of those that are updated too often; None for no.
+        raised: the exception that the call ended with, None where it returned.
 
     Raises:
         Boundary: there can be no record.
@@ -190,7 +193,7 @@ def make_draft(
         locate=locate,
     )
     try:
-        mock_source = mock.write(result, monitor.operators.inputs, leave, modes)
+        mock_source = mock.write(result, monitor.operators.inputs, leave, modes, raised)
     except Unbuildable as problem:
         raise Boundary("unbuildable", str(problem)) from problem
     graph = None
@@ -205,7 +208,8 @@ def make_draft(
     native = None
     if guard.steps is not None:
         direct = None
-        if leave is None and not (monitor.graph.effects or monitor.mutates or monitor.random or monitor.switches):
+        changes = monitor.graph.effects or monitor.mutates or monitor.random or monitor.switches
+        if leave is None and raised is None and not changes:
             direct = direct_form(mock_source, namespace.values)
         steps = [step.entry() for step in guard.steps]
         strict = strict_guard(guard_function)
@@ -233,6 +237,7 @@ def make_draft(
         switches=monitor.switches,
         frozen=frozen,
         native=native,
+        raises=raised is not None,
         timings={"codegen": time.perf_counter() - started},
         namespace=namespace.values,
     )

@@ -173,6 +173,9 @@ class SplitRules(FrameRules, WatchedTensorRules):
         recorder = self.recorder
         _, code, index, _, _ = frames[-1]
         inputs = recorder.inputs()
+        if instruction_at(code, index).opname == "FOR_ITER":  # it only looks at its iterator, and may take it away
+            function, _, _, variables, stack = frames[-1]
+            inputs, frames = (stack[-1],), (*frames[:-1], (function, code, index, variables, stack[:-1]))
         what = operation(code, index, inputs)
         if what is None or _hashable_in(what.function, _SEES_FRAMES):
             raise _Outwards

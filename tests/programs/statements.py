@@ -341,7 +341,7 @@ def raises_out():
             raise ValueError(f"bad shape {tuple(y.shape)}")
         return y
 
-    return Program(target=f, calls=calls(2, 2), served="native", reason="exception")
+    return Program(target=f, calls=calls(2, 2))
 
 
 @program

@@ -5,6 +5,7 @@ from ._facts import FactKind, HeldFact, render
 from ._guard import Check, GuardWriter
 from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
+from ._raising import Raised, raised
 from ._source import Namespace, forget_source, make_function
 from ._steps import Step, StepKind
 from .kinds import builder
@@ -21,6 +22,7 @@ __all__ = [
     "MockWriter",
     "Namespace",
     "OperatorGraph",
+    "Raised",
     "Step",
     "StepKind",
     "Unbuildable",
@@ -28,5 +30,6 @@ __all__ = [
     "direct_form",
     "forget_source",
     "make_function",
+    "raised",
     "render",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 from magpy_refgraph import Effect, Node, RefGraph
 
 from ._guard import GuardWriter
+from ._raising import Raised
 from ._source import Namespace, Source, literal
 
 
@@ -77,9 +78,15 @@ class MockWriter:
         self._output_names: dict[int, str] = {}
         self._keep: list[Any] = []
         self._count = 0
+        self.raised: Raised | None = None
 
     def write(
-        self, result: Any, inputs: list[Node], leave: Leave | None = None, last: tuple[tuple[Any, ...], ...] = ()
+        self,
+        result: Any,
+        inputs: list[Node],
+        leave: Leave | None = None,
+        last: tuple[tuple[Any, ...], ...] = (),
+        raised: Raised | None = None,
     ) -> str:
         """Write the whole mock.
 
@@ -88,11 +95,15 @@ class MockWriter:
             inputs: nodes of the graph's inputs, in order.
             leave: what the segment ends with, if that is no result.
             last: calls with constant arguments that come at the very end, `(function, *args)`.
+            raised: the exception that the call ends with, if any.
 
         Returns:
             Source of `mock(bound, run)`; `bound` is what the guard gave, `run` the compiled graph, None without operators.
-            It gives the result, or the four parts of `leave`.
+            It gives the result, or the four parts of `leave`, or the exception that is to be raised.
         """
+        self.raised = raised
+        if raised is not None:
+            result = raised.error
         for effect in self.graph.effects:
             self._effect(effect)
         value = self.value(result) if leave is None else self._leave(leave)

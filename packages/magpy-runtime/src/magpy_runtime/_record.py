@@ -38,6 +38,7 @@ class Record(RecordSlots):
         frozen: whether the tensors that the graph takes for constants are as they were; None where it takes none.
         random: whether the graph draws random numbers.
         boundary: the boundary at which it ends, None where it ends with the call.
+        raises: whether the mock gives an exception, which the call raises.
         hits: calls that it served.
         native: the guard as the dispatcher runs it; it gives what `guard` gives. None where there is only the Python.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
@@ -62,6 +63,7 @@ class Record(RecordSlots):
     switches: bool = False
     frozen: FrozenCheck | None = None
     boundary: Any = None
+    raises: bool = False
     hits: int = 0
     native: NativeGuard | None = None
     timings: dict[str, float] = field(default_factory=dict)

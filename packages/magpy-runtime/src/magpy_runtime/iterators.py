@@ -17,12 +17,10 @@ _VIEWS: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items())
 _HASHED: Final[tuple[type, ...]] = (
     *(type(iter(view)) for view in _VIEWS), *(type(reversed(view)) for view in _VIEWS), type(iter(set())),
 )  # fmt: skip
-_INDEXED: Final[dict[type, type]] = {
-    type(iter(made)): type(made)
-    for made in ([], (), "", "\u00e9", b"")  # type: ignore[call-overload]
-}
+_MADE: Final[tuple[Any, ...]] = ([], (), "", "\u00e9", b"")
+_INDEXED: Final[dict[type, type]] = {type(iter(made)): type(made) for made in _MADE}
 
-ITEM_ITERATORS: Final = frozenset({type(iter({}.items())), type(reversed({}.items()))})
+ITEM_ITERATORS: Final[frozenset[type]] = frozenset({type(iter(_VIEWS[2])), type(reversed(_VIEWS[2]))})
 """Types of iterators that make what they give."""
 
 INDEXED_ITERATORS: Final = frozenset({*_INDEXED, *_RANGES, _REVERSED_LIST})

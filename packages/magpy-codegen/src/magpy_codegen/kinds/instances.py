@@ -9,6 +9,7 @@ from typing import Any
 from magpy_codegen._mock import Builder, MockWriter, Unbuildable
 
 from .containers import fill_dict, hashed
+from .exceptions import build_exception
 
 _BASES = (collections.OrderedDict, collections.defaultdict, dict, list, tuple, set, frozenset, collections.deque)
 _SCALARS: dict[type, Any] = {
@@ -33,11 +34,11 @@ _POINTER = tuple.__itemsize__
 def builder(obj: Any) -> Builder | None:
     """The builder for an instance of a class that Python code defined, or of a struct sequence."""
     cls = type(obj)
+    if issubclass(cls, BaseException):
+        return build_exception
     base = _c_base(cls)
     if base is None:
         return None
-    if issubclass(cls, BaseException):
-        return build_instance if _is_bare(obj, base) else None
     fields = vars(cls)
     if issubclass(cls, tuple) and "n_sequence_fields" in fields:
         return build_struct_sequence if fields["n_fields"] == fields["n_sequence_fields"] else None
@@ -58,14 +59,6 @@ def _c_base(cls: type) -> Any:
             return None
         slots += sum(type(member) is types.MemberDescriptorType for member in vars(base).values())
     return None
-
-
-def _is_bare(error: BaseException, base: type) -> bool:
-    """Whether an exception is its arguments and attributes, and nothing else."""
-    get = object.__getattribute__
-    links = get(error, "__traceback__"), get(error, "__cause__"), get(error, "__context__")
-    bare = links == (None, None, None) and not get(error, "__suppress_context__")
-    return bare and base.__basicsize__ == BaseException.__basicsize__
 
 
 def build_struct_sequence(writer: MockWriter, obj: Any) -> str:
@@ -99,20 +92,14 @@ def build_instance(writer: MockWriter, obj: Any) -> str:
     elif base in _SCALARS:
         name = writer.fresh(obj)
         writer.add(f"{name} = {new}({shown}, {writer.value(_SCALARS[base](obj))})")
-    elif issubclass(base, BaseException):
-        items = ", ".join([writer.value(item) for item in object.__getattribute__(obj, "args")])
-        if (found := writer.known(obj)) is not None:
-            return found
-        name = writer.fresh(obj)
-        writer.add(f"{name} = {new}({shown}{', ' + items if items else ''})")
     else:
         name = writer.fresh(obj)
         writer.add(f"{name} = {new}({shown})")
         _fill(writer, name, obj, base)
-    attributes = _attributes(obj)
+    attributes = attributes_of(obj)
     if attributes is not None:
         writer.attributes(name, obj, attributes, settable=True)
-    for slot, value in _slots(obj):
+    for slot, value in slots_of(obj):
         writer.add(f"{constant(slot.__set__, 'set_' + slot.__name__)}({name}, {writer.value(value)})")
     return name
 
@@ -135,7 +122,8 @@ def _fill(writer: MockWriter, name: str, obj: Any, base: type) -> None:
             writer.add(f"{constant(getattr(base, extend), f'{base.__name__}_{extend}')}({name}, ({items},))")
 
 
-def _attributes(obj: Any) -> dict[str, Any] | None:
+def attributes_of(obj: Any) -> dict[str, Any] | None:
+    """The attribute dictionary of an object, None when it has none."""
     for cls in type(obj).__mro__:
         found = vars(cls).get("__dict__")
         if type(found) is types.GetSetDescriptorType:
@@ -146,7 +134,8 @@ def _attributes(obj: Any) -> dict[str, Any] | None:
     return None
 
 
-def _slots(obj: Any) -> list[tuple[Any, Any]]:
+def slots_of(obj: Any) -> list[tuple[Any, Any]]:
+    """The slots of an object that are set, with their values."""
     found = []
     for cls in type(obj).__mro__:
         for member in vars(cls).values():

@@ -31,13 +31,15 @@ def build_iterator(writer: MockWriter, obj: Any) -> str:
         raise Unbuildable(obj)
     if reduced[0] is iter and type(obj) is _REVERSED:  # exhausted
         reduced = (reversed, ([],))
+    if len(reduced) == 2 and reduced[0] is iter and type(obj) in _SAMPLES:
+        name = writer.fresh(obj)
+        shown = f"iter({_SAMPLES[type(obj)]!r})"
+        writer.add(f"{name} = {writer.namespace.constant(exhausted, 'exhausted')}({shown})")
+        return name
     args = ", ".join([writer.value(arg) for arg in reduced[1]])
     if (found := writer.known(obj)) is not None:
         return found
     name = writer.fresh(obj)
-    if len(reduced) == 2 and reduced[0] is iter:
-        writer.add(f"{name} = {writer.namespace.constant(exhausted, 'exhausted')}(iter({args}))")
-        return name
     writer.add(f"{name} = {reduced[0].__name__}({args})")
     if len(reduced) > 2 and reduced[2] is not None:
         writer.add(f"{name}.__setstate__({reduced[2]!r})")
@@ -49,7 +51,10 @@ def build_hashed(writer: MockWriter, obj: Any) -> str:
 
     Of a set only where that is older than the run: one that is built again may have another order.
     """
-    view, owners = _VIEWS[type(obj)], [each for each in gc.get_referents(obj) if isinstance(each, (dict, set, frozenset))]
+    view, owners = (
+        _VIEWS[type(obj)],
+        [each for each in gc.get_referents(obj) if isinstance(each, (dict, set, frozenset))],
+    )
     shown = writer.namespace.constant(view, "iterator_of")
     if not owners:
         name = writer.fresh(obj)
@@ -81,6 +86,8 @@ def _over(method: Callable[[Any], Any], turn: Callable[[Any], Any] = iter) -> Ca
 
 _REVERSED: Final[type] = type(reversed([]))
 _SET: Final[type] = type(iter(set()))
+_MADE: Final[tuple[Any, ...]] = ([], (), "", "\u00e9", b"")
+_SAMPLES: Final[dict[type, Any]] = {type(iter(made)): made for made in _MADE}
 _MAKERS: Final = (iter, reversed, enumerate, zip, map, filter)
 _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
     type(iter({})): _over(dict.keys),
@@ -93,7 +100,7 @@ _VIEWS: Final[dict[type, Callable[[Any], Any]]] = {
 }
 
 BUILDERS: dict[type, Builder] = {
-    **dict.fromkeys((type(iter(made)) for made in ([], (), "", "\u00e9", b"", range(0), range(1 << 80))), build_iterator),  # type: ignore[call-overload]
+    **dict.fromkeys((*_SAMPLES, type(iter(range(0))), type(iter(range(1 << 80)))), build_iterator),
     **dict.fromkeys((_REVERSED, enumerate, zip, map, filter), build_iterator),
     **dict.fromkeys(_VIEWS, build_hashed),
 }
