@@ -86,11 +86,21 @@ def test_run_says_why_something_was_not_compiled(write: Write, capsys: pytest.Ca
         clock = magpy.compile(lambda: time.time(), backend="eager")
         clock()
     """)
-    with pytest.warns(magpy.NotCompiledWarning):
-        assert main(["run", str(path)]) == 0
+    assert main(["run", str(path)]) == 0
+    assert f"boundary [impure-call] time.time at {path}:5: 1 time; then line 5 (1)" in capsys.readouterr().err
+    path = write("""
+        import magpy
+
+        @magpy.compile(backend="eager")
+        def broken():
+            raise ValueError
+
+        broken()
+    """)
+    assert main(["run", str(path)]) == 1
     seen = capsys.readouterr().err
-    assert "impure-call" in seen
-    assert f"{path}:5" in seen
+    assert "not compiled [exception] the call raised ValueError (1 call)" in seen
+    assert magpy.REASONS["exception"].advice in seen
 
 
 def test_run_says_that_nothing_was_compiled(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from magpy._api import Info, info
 from magpy._explain import explain
 from magpy._monitor import locate
 from magpy._observe import Observer
-from magpy.cli._lines import Line, Lines
+from magpy.cli._lines import Function, Line, Lines
 from magpy_refgraph import RefGraph, to_svg
 from magpy_runtime.capture import type_lookup
 
@@ -42,6 +42,7 @@ class RecordText:
 
     Attributes:
         hits: calls that it served.
+        end: the boundary at which it ends, "" where it ends with the call.
         checks: number of facts that its guard checks.
         operators: number of operators in its graph.
         guard: source of the guard.
@@ -53,6 +54,7 @@ class RecordText:
     """
 
     hits: int
+    end: str
     checks: int
     operators: int
     guard: str
@@ -75,7 +77,7 @@ class Summary:
         explanation: what `magpy.explain` says of it.
         served: calls and seconds by how they were served: `monitored`, `hit`, `native`, or `inlined` into another one.
         failed: facts that did not hold when a guard missed, with how often each was the one.
-        records: its records, newest first.
+        records: its records: those of the call, newest first, then those of what comes behind boundaries.
         lines: what its watched runs did line by line.
     """
 
@@ -121,38 +123,45 @@ class Collector(Observer):
         kept = _Kept(self._made)
         self._alive[id(compiled)] = weakref.ref(compiled), kept
         self._made += 1
-        compiled.serve = _timed(compiled, kept.served)
+        compiled.dispatch = _timed(compiled, kept.served)
 
     def gone(self, compiled: Any) -> None:
         found = self._alive.pop(id(compiled), None)
         if found is not None:
             self._finished[found[1].number] = _summary(compiled, found[1])
 
-    def watching(self, compiled: Any) -> None:
-        self._local.seen = set[Line]()
-        self._local.functions = set[tuple[str, str, int, tuple[int, ...]]]()
-
     def planned(self, code: types.CodeType, plan: Any) -> None:
-        if not self._want_lines:
-            return
-        seen: set[Line] = self._local.seen
-        numbers = _mark_lines(code, plan, seen)
-        self._local.functions.add((code.co_filename, code.co_qualname, code.co_firstlineno, numbers))
+        if self._want_lines:
+            functions, seen = self._noted()
+            functions.add((code.co_filename, code.co_qualname, code.co_firstlineno, _mark_lines(code, plan, seen)))
 
     def recorded(self, compiled: Any, monitor: Any, run: Any, record: Any, failure: Any) -> None:
+        functions, seen = self._noted()
+        del self._local.noted
         found = self._alive.get(id(compiled))
         if found is None or not self._want_lines:
             return
         kept = found[1]
         lines = kept.lines
-        lines.add_run(self._local.functions, self._local.seen, recorded=record is not None)
+        lines.add_run(functions, seen, recorded=record is not None)
         if failure is not None and failure.file:
             lines.stops[failure.file, failure.line].add(failure.slug)
-        if record is not None:
-            lines.facts |= _facts(monitor.graph)
-            lines.operators |= _operators(record.graph)
+        graphs = [*monitor.older, monitor.graph]
+        records = [draft.record for _, draft in monitor.drafts]
+        for graph in graphs if records else ():
+            lines.facts |= _facts(graph)
+        for each in records:
+            lines.operators |= _operators(each.graph)
+        for graph, each in zip(graphs, records, strict=False) if len(graphs) == len(records) else ():
             if len(kept.drawings) < _DRAWINGS:
-                kept.drawings[id(record)] = to_svg(monitor.graph, limit=_DRAWN)
+                kept.drawings[id(each)] = to_svg(graph, limit=_DRAWN)
+
+    def _noted(self) -> tuple[set[Function], set[Line]]:
+        """The functions and lines that came by in the watched run of this thread."""
+        noted: tuple[set[Function], set[Line]] | None = getattr(self._local, "noted", None)
+        if noted is None:
+            noted = self._local.noted = (set(), set())
+        return noted
 
     def summaries(self) -> list[Summary]:
         """All compiled callables that were made, in that order."""
@@ -165,8 +174,8 @@ class Collector(Observer):
 
 
 def _timed(compiled: Any, served: dict[str, Times]) -> Callable[..., Any]:
-    """The `serve` of a compiled callable with a clock around it; it refers to the callable weakly."""
-    serve, reference = type(compiled).serve, weakref.ref(compiled)
+    """The `dispatch` of a compiled callable with a clock around it; it refers to the callable weakly."""
+    dispatch, reference = type(compiled).dispatch, weakref.ref(compiled)
 
     def timed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         state: Any = reference()
@@ -174,7 +183,7 @@ def _timed(compiled: Any, served: dict[str, Times]) -> Callable[..., Any]:
         counts = before.monitored, before.hits, before.native
         started = time.perf_counter()
         try:
-            return serve(state, args, kwargs)
+            return dispatch(state, args, kwargs)
         finally:
             seconds = time.perf_counter() - started
             after = state.statistics
@@ -249,15 +258,21 @@ def _summary(compiled: Any, kept: _Kept) -> Summary:
 
     vars(handle)["__magpy__"] = compiled
     name, file, line = _place(compiled.target)
+    known = info(handle)
+    for boundary in known.boundaries:
+        kept.lines.stops[boundary.file, boundary.line].add(boundary.reason)
+    failed: Counter[str] = Counter()
+    for cache in (compiled.cache, *(point.cache for point in [*compiled.tree.points.values()])):
+        failed.update(cache.failed)
     return Summary(
         name=name,
         file=file,
         line=line,
-        info=info(handle),
+        info=known,
         explanation=explain(handle),
         served=kept.served,
-        failed=dict(compiled.cache.failed),
-        records=tuple(_text(record, kept) for record in compiled.cache.records),
+        failed=dict(failed),
+        records=tuple(_text(record, kept) for record in compiled.records()),
         lines=kept.lines,
     )
 
@@ -265,6 +280,7 @@ def _summary(compiled: Any, kept: _Kept) -> Summary:
 def _text(record: Any, kept: _Kept) -> RecordText:
     return RecordText(
         hits=record.hits,
+        end="" if record.boundary is None else f"{record.boundary.text}, line {record.boundary.line}",
         checks=len(record.checks) + len(record.held),
         operators=record.operators,
         guard=record.guard_source,

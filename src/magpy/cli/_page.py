@@ -171,7 +171,7 @@ def _value(value: Any) -> Content:
 
 def _record(number: int, record: RecordText) -> Markup:
     counts = (count(record.hits, "hit"), count(record.checks, "check"), count(record.operators, "operator"))
-    title = f"record {number}: {', '.join(counts)}"
+    title = f"record {number}: {', '.join(counts)}{'; ends at the boundary ' * bool(record.end)}{record.end}"
     parts: list[Content] = [tag("summary", title)]
     if record.effects:
         parts += [tag("h4", "Effects"), tag("ol", *(tag("li", effect) for effect in record.effects))]

@@ -36,7 +36,6 @@ class Progress(Collector):
             _thread.start_new_thread(self._show, ())  # not one of `threading`'s, which the program could see
 
     def watching(self, compiled: Any) -> None:
-        super().watching(compiled)
         self._name = getattr(compiled.target, "__qualname__", type(compiled.target).__qualname__)
         self._set(f"watching {self._name} run")
 

@@ -72,7 +72,9 @@ def _of_one(summary: Summary) -> Iterator[str]:
     if info.timings:
         yield "    seconds: " + ", ".join(f"{name} {value:.3f}" for name, value in info.timings.items())
     for boundary in info.boundaries:
-        yield f"    boundary: {boundary}"
+        where = f" at {place(boundary.file, boundary.line)}" if boundary.file else ""
+        outcomes = ", ".join(f"{name} ({times})" for name, times in boundary.outcomes.items())
+        yield f"    boundary [{boundary.reason}] {boundary.operation}{where}: {count(boundary.taken, 'time')}; then {outcomes}"
     for reason in info.reasons:
         where = f" at {place(reason.file, reason.line)}" if reason.file else ""
         yield f"    not compiled [{reason.slug}] {reason.message}{where} ({count(reason.count, 'call')})"
