@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from magpy_codegen import FactKind, HeldFact, make_function, render
+from magpy_codegen import FactKind, HeldFact, StepKind, make_function, render
+from magpy_codegen._direct import Made
 from magpy_runtime import ABSENT, fact_table, guard_helpers
 
 HELPERS = guard_helpers()
@@ -86,6 +87,11 @@ def changes():
     yield FactKind.KWDEFAULTS, keywords, None, keywords.__kwdefaults__, lambda: setattr(keywords, "__kwdefaults__", {})
     queue = collections.deque([1])
     yield FactKind.OTHER, queue, collections.deque.__len__, 1, lambda: queue.append(1)
+    keyed = {"a": 1, "b": 2}
+    yield FactKind.KEYS, keyed, lambda found: [*found] == ["a", "b"], True, lambda: keyed.__setitem__("a", keyed.pop("a"))
+    derived = type("D", (classes,), {})
+    base = lambda cls: HELPERS["super_lookup"](cls, derived, "attribute")
+    yield FactKind.SUPER, derived, base, 1, lambda: setattr(classes, "attribute", 4)
 
 
 def _copy(function):
@@ -113,11 +119,17 @@ def test_every_kind_is_tried():
 
 
 def test_numbers_are_those_of_the_native_table():
-    source = (Path(__file__).parents[2] / "magpy-runtime" / "native" / "table.c").read_text(encoding="utf-8")
-    names = re.search(r"typedef enum \{(.*?)\} Question;", source, re.DOTALL).group(1)
-    asked = re.findall(r"ASK_(\w+)", names)
-    assert asked == [*(kind.name for kind in FactKind), "KINDS"]
-    assert [kind.value for kind in FactKind] == list(range(len(FactKind)))
+    assert native_names("facts.h", "Question", "ASK") == [*(kind.name for kind in FactKind), "KINDS"]
+    assert native_names("steps.c", "StepKind", "STEP") == [*(kind.name for kind in StepKind), "KINDS"]
+    assert native_names("dispatch.h", "MakeKind", "MAKE") == [kind.name for kind in Made]
+    for kinds in (FactKind, StepKind, Made):
+        assert [kind.value for kind in kinds] == list(range(len(kinds)))
+
+
+def native_names(file, enumeration, prefix):
+    source = (Path(__file__).parents[2] / "magpy-runtime" / "native" / file).read_text(encoding="utf-8")
+    names = re.search(r"typedef enum \{([^}]*?)\} " + enumeration + ";", source, re.DOTALL).group(1)
+    return re.findall(prefix + r"_(\w+)", re.sub(r"/\*.*?\*/", "", names, flags=re.DOTALL))
 
 
 @pytest.mark.parametrize("number", range(5))

@@ -106,12 +106,13 @@ class _Reader:
             case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=ast.List(elts=parts)) if (
                 self.built.get(name) == (Made.LIST, ())
             ):
+                del self.built[name]  # a list that holds itself is not known here
                 self.built[name] = (Made.LIST, tuple([self._part(each) for each in parts]))
             case ast.Assign(
                 targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() | int() as key))],
                 value=value,
             ) if name in self.built and self.built[name][0] is Made.DICT:
-                _, parts, keys = self.built[name]
+                _, parts, keys = self.built.pop(name)
                 if key in keys:
                     raise _Unfit
                 self.built[name] = (Made.DICT, (*parts, self._part(value)), (*keys, key))
