@@ -23,78 +23,11 @@ from . import _torch
 from ._calls import describe
 from ._specials import SpecialRules
 from ._state import ATOMS, is_atom, is_library
+from ._tensor_names import COUNTED_BY_SHAPE, COVERED, RANK, REDUCTIONS, SHAPED_BY_VALUES, SINGLE, TYPES
 
 ATOMS.update(_torch.ATOM_TYPES)
 ATOMS.update(_torch.NUMPY_SCALARS)
 _TENSOR: Final = Key(EdgeKind.TENSOR)
-_COVERED: Final = frozenset(
-    {
-        "size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "get_device", "dense_dim", "sparse_dim",
-        "is_complex", "is_conj", "is_contiguous", "is_floating_point", "is_inference", "is_neg", "is_signed", "__len__",
-        "is_same_size", "is_distributed", "can_cast", "promote_types", "result_type", "_is_zerotensor", "type", "_dimI",
-        "_dimV", "shape", "dtype", "device", "layout", "ndim", "itemsize", "nbytes", "requires_grad", "is_cpu", "is_cuda",
-        "is_ipu", "is_maia", "is_meta", "is_mkldnn", "is_mps", "is_mtia", "is_nested", "is_quantized", "is_sparse",
-        "is_sparse_csr", "is_vulkan", "is_xla", "is_xpu", "volatile", "_has_symbolic_sizes_strides", "_python_dispatch",
-        "is_vulkan_available", "_nnpack_available", "cudnn_is_acceptable", "_use_cudnn_rnn_flatten_weight", "_parse_to",
-        "_has_compatible_shallow_copy_type",
-    }
-)  # fmt: skip
-"""Metadata that follow from what a tensor guard compares: type, dtype, device, layout, sizes, strides, dispatch keys."""
-
-_SINGLE: Final = frozenset(
-    {
-        "storage_offset", "is_leaf", "retains_grad", "output_nr", "name", "grad", "_grad", "_backward_hooks", "grad_dtype",
-        "_post_accumulate_grad_hooks", "grad_fn", "_grad_fn", "is_pinned", "_is_view", "is_coalesced",
-    }
-)  # fmt: skip
-"""Metadata that become facts of their own."""
-
-
-_SHAPED_BY_VALUES: Final = frozenset(
-    {
-        "__getitem__", "nonzero", "argwhere", "masked_select", "bincount", "repeat_interleave", "one_hot", "where",
-        "unique_consecutive", "unique_dim", "_unique", "_unique2",
-    }
-)  # fmt: skip
-"""Operators whose results' shapes, but not ranks or number, depend on values: they stay in the graph as long as Python
-code does not ask for the shape."""
-
-_COUNTED_BY_SHAPE: Final = frozenset(
-    {"unbind", "split", "chunk", "tensor_split", "split_with_sizes", "hsplit", "vsplit", "dsplit", "unsafe_split",
-     "unsafe_chunk", "unsafe_split_with_sizes", "size", "stride"}
-)  # fmt: skip
-_RANK: Final = frozenset({"dim", "ndimension", "Tensor.ndim"})
-"""Metadata that depend on the number of dimensions alone."""
-
-_TYPES: Final = frozenset(
-    {"is_floating_point", "is_complex", "is_signed", "get_device", "is_conj", "is_neg", "element_size", "is_inference",
-     "can_cast", "result_type", "promote_types"}
-    | {f"Tensor.{name}" for name in (
-        "dtype", "device", "layout", "requires_grad", "is_cuda", "is_cpu", "is_sparse", "is_quantized", "is_meta", "is_mps",
-        "is_xla", "is_xpu", "is_nested", "is_mkldnn", "itemsize", "is_leaf", "grad_fn", "grad", "_backward_hooks",
-    )}
-)  # fmt: skip
-"""Metadata that do not depend on sizes."""
-
-_REDUCTIONS: Final = frozenset(
-    {
-        "sum",
-        "mean",
-        "prod",
-        "max",
-        "min",
-        "amax",
-        "amin",
-        "norm",
-        "linalg_vector_norm",
-        "any",
-        "all",
-        "std",
-        "var",
-        "median",
-    }
-)
-"""Operators that give one number when they are called on a tensor alone."""
 
 
 class TensorRules(SpecialRules):
@@ -170,7 +103,7 @@ class TensorRules(SpecialRules):
         if kind is OpKind.DYNAMIC_SHAPE:
             deciding = args[1:] if getattr(function, "__name__", "") == "__getitem__" else args
             if not self.depends_on_constants(deciding) or not self.depends_on_constants(tuple(kwargs.values())):
-                if name_of(function) not in _SHAPED_BY_VALUES:
+                if name_of(function) not in SHAPED_BY_VALUES:
                     raise self.boundary("dynamic-shape", describe(function))
                 dynamic = True
         if kind is OpKind.IMPURE and not _is_data(function):
@@ -237,7 +170,7 @@ class TensorRules(SpecialRules):
     def check_dynamic(self, function: Any, kwargs: dict[str, Any]) -> None:
         """An operator gets a tensor whose shape depends on values: what would show in Python ends the region."""
         name = name_of(function)
-        if name in _COUNTED_BY_SHAPE:
+        if name in COUNTED_BY_SHAPE:
             raise self.boundary("dynamic-shape", f"number of results of {describe(function)}")
         if name == "squeeze_" or "out" in kwargs:
             raise self.boundary("dynamic-shape", f"{describe(function)} changes the shape of a tensor")
@@ -245,7 +178,7 @@ class TensorRules(SpecialRules):
     def note_dynamic(self, node: Any, name: str, out: Any, whole: bool) -> None:
         """Mark a result whose shape depends on values, unless it is one number; `squeeze` lets the rank depend on them."""
         unranked = name == "squeeze" or any(each in self.unranked for each in node.all_input_nodes)
-        if isinstance(out, torch.Tensor) and out.dim() == 0 and (not unranked or (whole and name in _REDUCTIONS)):
+        if isinstance(out, torch.Tensor) and out.dim() == 0 and (not unranked or (whole and name in REDUCTIONS)):
             return
         self.dynamic.add(node)
         if unranked:
@@ -339,8 +272,8 @@ class TensorRules(SpecialRules):
         if self.dynamic:
             names = {name_of(function), getter_name(function)}
             tags = {node.tag for node in map(self.find, args) if node is not None}
-            unknown = self.unranked if names & _RANK else self.dynamic
-            if tags & unknown and not names & _TYPES:
+            unknown = self.unranked if names & RANK else self.dynamic
+            if tags & unknown and not names & TYPES:
                 raise self.boundary(
                     "dynamic-shape", f"{getter_name(function)} of a tensor whose shape depends on values"
                 )
@@ -359,12 +292,12 @@ class TensorRules(SpecialRules):
             name = getattr(function.__self__, "__name__", "")
         else:
             name = name_of(function)
-        if name in _COVERED:
+        if name in COVERED:
             return
         node = self.find(args[0])
         if node is None or not node.external:
             return
-        if name not in _SINGLE or len(args) > 1 or kwargs or type_lookup(type(args[0]), name) is NULL:
+        if name not in SINGLE or len(args) > 1 or kwargs or type_lookup(type(args[0]), name) is NULL:
             raise self.boundary("tensor-attribute", name)
         self.follow(node, Key(EdgeKind.MEMBER, name), out)
 
