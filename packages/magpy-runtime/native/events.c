@@ -194,9 +194,9 @@ handle_error(Recorder *recorder)
 }
 
 /* Calls back with up to four borrowed arguments; the result is new. A failure that on_error does not take care of
- * ends the capture; NULL in both cases. The callback may have stopped the recorder: the caller looks at the status. It may recurse deeper than the
- * program, which keeps its own limit and meets it where it would natively; and no garbage is collected in it, so that
- * finalizers of the program run in the program. */
+ * ends the capture; NULL in both cases. The callback may have stopped the recorder: the caller looks at the status.
+ * It may recurse deeper than the program, which keeps its own limit and meets it where it would natively; and no
+ * garbage is collected in it, so that finalizers of the program run in the program. */
 static inline PyObject *
 call_back(Recorder *recorder, PyObject *callback, PyObject *const *args, size_t count)
 {

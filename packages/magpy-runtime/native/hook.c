@@ -108,7 +108,10 @@ static PyObject *
 hook_frame(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     FrameHook *hook = NULL;
-    Entry *entry = installed != NULL && !throwflag && may_answer(tstate) ? find_answer(mp_frame_code(frame), &hook) : NULL;
+    Entry *entry = NULL;
+    if (installed != NULL && !throwflag && may_answer(tstate)) {
+        entry = find_answer(mp_frame_code(frame), &hook);
+    }
     if (entry != NULL) {
         PyObject *function = mp_frame_function(frame);
         int leave = entry->leave;

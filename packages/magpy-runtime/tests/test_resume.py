@@ -514,7 +514,6 @@ def callable_in_between(code, index, frames, k):
 @pytest.fixture(autouse=True)
 def no_collections():
     """Garbage of other tests must not run finalizers in a monitored run."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
