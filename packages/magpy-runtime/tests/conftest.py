@@ -163,3 +163,62 @@ def make_watch():
 def watch():
     """A watcher of everything."""
     return Watch()
+
+
+def outcome(call):
+    """What a call gives, in a form that can be compared."""
+    try:
+        return ("value", call())
+    except BaseException as error:
+        frames = []
+        traceback = error.__traceback__.tb_next
+        while traceback is not None:
+            frames.append((traceback.tb_frame.f_code.co_name, traceback.tb_lineno, traceback.tb_lasti))
+            traceback = traceback.tb_next
+        cause = (type(error.__context__), type(error.__cause__))
+        return ("error", type(error), repr(error.args), frames, cause)
+
+
+@pytest.fixture
+def same_as_native(make_watch):
+    """Checks that a function gives under capture what it gives natively, and that each before has its after."""
+
+    def check(function):
+        native = outcome(function)
+        watch = make_watch(keep=False)
+        captured = outcome(lambda: watch.run(function))
+        if native[0] == "error":
+            # `run` and the watcher are in between: compare what is inside of the program.
+            assert captured[:3] == native[:3] and captured[4] == native[4]
+            assert captured[3][-len(native[3]) :] == native[3]
+        else:
+            assert captured == native
+        watch.assert_sound()
+        assert watch.befores >= 2
+        # Once more, warm: specialised bytecode must look the same.
+        for _ in range(20):
+            outcome(function)
+        again = make_watch(keep=False)
+        assert outcome(lambda: again.run(function))[:3] == native[:3]
+        assert again.befores == watch.befores or function.__name__ in (
+            "asyncio_runs",
+            "async_generator_protocol",
+            "imports",
+        )
+
+    return check
+
+
+@pytest.fixture
+def same_without_a_plan():
+    """Checks that a function runs as ever where its frames have an empty plan, or none."""
+
+    def check(function):
+        native = outcome(function)
+        for plan_for in (lambda code: None, lambda code: [None] * (len(code.co_code) // 2)):
+            recorder = Recorder(plan_for)
+            captured = outcome(lambda: recorder.run(function))
+            assert captured[:3] == native[:3]
+            assert recorder.error is None
+
+    return check
