@@ -221,13 +221,12 @@ class Compiled(Dispatcher):
             except BaseException as raised:
                 error = raised
             if error is None:
-                point, pushed = site.go_on(outcome, args)
+                point, slots = site.go_on(outcome, args, slots)
             else:
                 strip(error)
-                point, pushed = site.lead(None), (error,)
+                point, slots = site.go_wrong(error, args, slots)
                 error = None
-            slots += pushed
-            del function, args, keywords, outcome, pushed, left
+            del function, args, keywords, outcome, left
             box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
             found, problem = None, None
             try:

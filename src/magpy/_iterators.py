@@ -75,16 +75,10 @@ class IteratorRules(AttributeRules):
             for node, plain in self.drawn_from(iterator):
                 self.draw(node, plain, seen.get(node.index, 0))
                 seen[node.index] = seen.get(node.index, 0) + 1
-        elif kind is not types.GeneratorType:
-            self.step_unknown(iterator)
-
-    def step_unknown(self, iterator: Any) -> None:
-        """An iterator of another kind is asked: Python code is monitored, an older object of C code keeps to itself."""
-        node = self.find(iterator)
-        if node is None or not node.external:
-            return
-        if type(self.lookup(type(iterator), "__next__")) is not types.FunctionType:
-            raise self.boundary("external-iterator", node.type.__qualname__)
+        elif kind not in COMBINED_ITERATORS:
+            node = self.find(iterator)
+            if node is not None and node.external and type(self.lookup(kind, "__next__")) is not types.FunctionType:
+                raise self.boundary("external-iterator", kind.__qualname__)
 
     def is_external_iterator(self, obj: Any) -> bool:
         """Whether an object is an iterator of a known kind, older than the run."""

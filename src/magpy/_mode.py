@@ -42,6 +42,7 @@ class _Mode(_torch.TorchFunctionMode):
         caller = sys._getframe(1).f_code
         if rules.failed or rules.muted or not recorder.active or (is_own(caller.co_filename) and caller.co_name != PROGRAM):
             return func(*args, **kwargs)
+        rules.reported += 1
         recorder.pause()
         mode_on, rules.mode_on = rules.mode_on, False
         try:
@@ -60,6 +61,7 @@ class WatchedTensorRules(TensorCallRules):
         self.failed = False
         self.muted = False
         self.mark = -1
+        self.reported = 0
 
     def on_error(self, error: BaseException, phase: int) -> bool:
         """A rule has raised: gives whether the run goes on all the same. See `SplitRules`."""

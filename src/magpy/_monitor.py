@@ -103,15 +103,14 @@ class Monitor(SplitRules):
             results.append(function(*args, **kwargs))
 
         error: BaseException | None = None
-        self.collecting = gc.isenabled()
-        gc.disable()  # finalizers of unrelated garbage would run inside of the region
+        self.collects_not()
         try:
             self.switch_on()
             self.recorder.run(program, args, kwargs)
         except BaseException as raised:
             error = raised
         finally:
-            self._collect_again()
+            self.collects_again()
         try:
             self.switch_off()
             _torch.remove_mode(self.mode)  # it comes back if the capture was stopped while torch called its handler
@@ -141,10 +140,16 @@ class Monitor(SplitRules):
 
     def on_stop(self) -> None:
         """The capture is over: put back what was switched for it."""
-        self._collect_again()
+        self.collects_again()
         self.switch_off()
 
-    def _collect_again(self) -> None:
+    def collects_not(self) -> None:
+        """No garbage is collected from here on: finalizers of unrelated garbage would run inside of the region."""
+        self.collecting = gc.isenabled()
+        gc.disable()
+
+    def collects_again(self) -> None:
+        """Garbage is collected again, if it was."""
         if self.collecting:
             self.collecting = False
             gc.enable()

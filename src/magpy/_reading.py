@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import functools
 import operator
 import types
 from typing import Any, Final
@@ -24,6 +26,15 @@ PEEKED: Final = frozenset(type(iter(made)) for made in (*CONTAINERS, reversed([]
 VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 GETTERS: Final = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 NOTHING: Final = (Read.NONE, Read.TYPE)
+
+
+_OPEN: Final = frozenset(
+    {
+        object, dict, list, tuple, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict,
+        int, float, complex, str, bytes, property, staticmethod, classmethod, types.SimpleNamespace, functools.partial,
+    }
+)  # fmt: skip
+"""C classes whose instances keep nothing that cannot be seen."""
 
 
 class ReadingRules(IteratorRules):
@@ -114,6 +125,8 @@ class ReadingRules(IteratorRules):
             return
         if info.mutable:
             self.protocol(tp)
+            if level not in NOTHING:
+                self.no_hidden_state(tp)
             return
         if level in NOTHING:
             return
@@ -148,6 +161,12 @@ class ReadingRules(IteratorRules):
         if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
             raise self.boundary("array-contents", f"a {tp.__qualname__}")
         raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
+
+    def no_hidden_state(self, tp: type) -> None:
+        """C code looks into an instance of a user's class: a C base must not keep more there than is known."""
+        base = next(base for base in tp.__mro__ if not is_mutable_type(base))
+        if base not in _OPEN and not issubclass(base, (BaseException, types.ModuleType, type, *ITERATORS)):
+            raise self.boundary("opaque-object", f"the state of a {base.__qualname__}")
 
     def members(self, obj: Any) -> tuple[Any, ...]:
         """All objects that a builtin container, or an iterator over one, holds: of a dictionary its values too."""
@@ -188,6 +207,8 @@ class ReadingRules(IteratorRules):
         if info.mutable:
             for name in ("__iter__", "__next__", "__getitem__", "__len__"):
                 self.lookup(tp, name)
+            if not any(type(self.lookup(tp, name)) is types.FunctionType for name in ("__iter__", "__next__")):
+                self.no_hidden_state(tp)
             self.own_iterator(obj)
 
     def own_iterator(self, obj: Any) -> None:

@@ -90,12 +90,12 @@ class Point:
             stack = args[place : place + shape.depth]
             place += shape.depth
             start = self.start if number == last else following(code, shape.at)
-            if number == last and not self.raised:
-                stack += args[place:]
+            if number == last:
+                stack += args[place : -1 if self.raised else None]
             if function.__code__ is not code:
                 function = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
             frames.append((function, start, shape.at, tuple(values), stack))
-        return frames, args[place] if self.raised else None
+        return frames, args[-1] if self.raised else None
 
 
 def _count(code: types.CodeType) -> int:
@@ -133,16 +133,25 @@ class BoundarySite:
     points: dict[int | None, Point] = field(default_factory=dict)
     outcomes: dict[int | None, int] = field(default_factory=dict)
 
-    def go_on(self, outcome: Any, args: tuple[Any, ...]) -> tuple[Point, tuple[Any, ...]]:
-        """Where the program goes on, and what is pushed on the innermost frame's stack.
+    def go_on(self, outcome: Any, args: tuple[Any, ...], slots: tuple[Any, ...]) -> tuple[Point, tuple[Any, ...]]:
+        """Where the program goes on, and what its frames hold then.
 
         Args:
             outcome: what the operation gave.
             args: what it was given.
+            slots: what the frames held before.
         """
         innermost = self.frames[-1]
         start, pushed = enter(innermost.code, innermost.at, self.entry, outcome, args)
-        return self.lead(start), pushed
+        return self.lead(start), slots + pushed
+
+    def go_wrong(
+        self, error: BaseException, args: tuple[Any, ...], slots: tuple[Any, ...]
+    ) -> tuple[Point, tuple[Any, ...]]:
+        """Where the program goes on when the operation has raised, and what its frames hold then."""
+        if self.entry is Entry.NEXT:  # the iterator stays on the stack meanwhile
+            slots += args[:1]
+        return self.lead(None), (*slots, error)
 
     def where(self, start: int | None) -> str:
         """Where the program goes on at an instruction, in words."""

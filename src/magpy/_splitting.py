@@ -81,6 +81,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.point = point
         self.unstable = unstable
         self.freeze = freeze
+        self.pruned = point is None or point.pruned
         self.hint: tuple[types.CodeType, int] | None = None
         self.known: Any = None
         self.over = False
@@ -124,13 +125,20 @@ class SplitRules(FrameRules, WatchedTensorRules):
         if error.slug in _WHOLE:
             return False
         try:
+            return self._divide(error, phase)
+        except Exception as internal:  # what fails here must not reach the program
+            self.recorder.fail(internal)
+            return False
+
+    def _divide(self, error: Boundary, phase: int) -> bool:
+        try:
             frames = self.recorder.frames()
             good = self._resumable(frames)
             if good < len(frames) or phase not in (BEFORE, WITHIN):
                 self._push_outwards(error, frames, good if phase in (BEFORE, WITHIN, AFTER) else min(good, len(frames) - 1))
                 return False
             try:
-                self._split(error, frames)
+                self._split(error, frames, phase == WITHIN)
             except _Outwards:
                 self._push_outwards(error, frames, len(frames) - 1)
                 return False
@@ -169,7 +177,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
             self.hint = place
             return
 
-    def _split(self, error: Boundary, frames: tuple[Any, ...]) -> None:
+    def _split(self, error: Boundary, frames: tuple[Any, ...], within: bool) -> None:
         recorder = self.recorder
         _, code, index, _, _ = frames[-1]
         inputs = recorder.inputs()
@@ -177,6 +185,8 @@ class SplitRules(FrameRules, WatchedTensorRules):
             function, _, _, variables, stack = frames[-1]
             inputs, frames = (stack[-1],), (*frames[:-1], (function, code, index, variables, stack[:-1]))
         what = operation(code, index, inputs)
+        if within and what is not None and not all(map(self._plain, (*what.args, *what.keywords.values()))):
+            raise _Outwards  # it has begun, and may have drawn from an iterator or changed a container
         if what is None or _hashable_in(what.function, _SEES_FRAMES):
             raise _Outwards
         if error.slug not in _TENSOR_READS and not (
@@ -204,8 +214,15 @@ class SplitRules(FrameRules, WatchedTensorRules):
                 self.switch_on()
             raise
         self.muted = True
-        self.pending = (site, what.args, slots, frames[-1], held)
+        self.collects_again()
+        self.pending = (site, slots, len(frames[-1][4]), held)
         recorder.divert(self.crossed, 0)
+
+    def _plain(self, value: Any) -> bool:
+        """Whether an argument is a tensor, a plain value, or a tuple of such: nothing that an operation may use up."""
+        if type(value) is tuple:
+            return all(map(self._plain, value))
+        return is_atom(value) or type(value) in self.tensor_classes
 
     def _capture(self, frames: tuple[Any, ...]) -> tuple[tuple[FrameShape, ...], tuple[Any, ...]]:
         """What is the same at every call of some frames, and what may differ."""
@@ -223,15 +240,14 @@ class SplitRules(FrameRules, WatchedTensorRules):
 
     def crossed(self, state: None, outputs: tuple[Any, ...] | None, arg: None) -> None:
         """After a boundary operation: the next segment starts."""
-        site, args, slots, frame, held = self.pending
+        site, slots, depth, held = self.pending
         self.pending = None
         self.muted = False
         if outputs is None:  # it raised; the next call sees what comes of that
             self.finish()
             return
-        _, code, _, _, stack = frame
         recorder = self.recorder
-        start, values = recorder.upcoming(len(stack))
+        start, values = recorder.upcoming(depth)
         site.taken += 1
         point = site.lead(start)
         everything = slots + values
@@ -247,6 +263,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self._renew(point, everything)
         if held or not self.mode_on:
             self.switch_on()
+        self.collects_not()
         recorder.forget()
 
     def finish(self) -> None:
@@ -269,6 +286,14 @@ class SplitRules(FrameRules, WatchedTensorRules):
 
     def on_stop(self) -> None:
         """The capture is over. See `Monitor`."""
+        raise NotImplementedError
+
+    def collects_not(self) -> None:
+        """No garbage is collected from here on. See `Monitor`."""
+        raise NotImplementedError
+
+    def collects_again(self) -> None:
+        """Garbage is collected again, if it was. See `Monitor`."""
         raise NotImplementedError
 
     # -- what a call goes through -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 import torch
@@ -47,8 +48,10 @@ class TensorCallRules(TensorRules):
         """A torch function is called from bytecode: the mode reports operators; modes of torch are handled here."""
         op = annotation.as_op_node
         assert op is not None
-        if op.kind is not OpKind.STATE:
+        if op.kind is OpKind.METADATA:
             return None
+        if op.kind is not OpKind.STATE:
+            return functools.partial(self.must_be_reported, function, self.reported)
         before = self.state_events
         done = self.state_call(function, args, keywords)
 
@@ -57,6 +60,14 @@ class TensorCallRules(TensorRules):
                 done(outputs)
 
         return unless_reported
+
+    def must_be_reported(self, function: Any, before: int, outputs: tuple[Any, ...] | None) -> None:
+        """An operator was called: if torch did not report it, nobody knows what it did."""
+        if outputs is not None and self.reported == before and not self.muted:
+            raise self.boundary("unknown-tensor", f"{describe(function)}, which torch does not report")
+
+    reported = 0
+    muted = False
 
     def state_call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A mode of torch is read, which is a constant since modes are guarded, or changed, which is a node."""
