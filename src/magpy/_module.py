@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from magpy_runtime import TwinCall, TwinSlots
 from magpy_runtime.capture import type_lookup
 
 from ._compiled import Compiled, Config
@@ -21,10 +22,10 @@ from ._refusals import strip
 _CLASS: Final[Any] = object.__dict__["__class__"]
 
 
-class _State:
-    """What a compiled module has besides the original's attributes."""
+class _State(TwinSlots):
+    """What a compiled module has besides the original's attributes; what its call reads is native."""
 
-    __slots__ = ("base", "call", "config", "forward", "module")
+    __slots__ = ("config", "forward")
 
     def __init__(self, module: torch.nn.Module, config: Config) -> None:
         self.module = module
@@ -87,6 +88,19 @@ class _TwinWithState(_Twin):
     __slots__ = ("_magpy_state",)
 
 
+def _follow_class(twin: Any, state: _State) -> None:
+    """The original's class was changed (lazy modules and parametrizations do that): change the twin's accordingly."""
+    state.base = type(state.module)
+    _CLASS.__set__(twin, compiled_class(state.base))
+
+
+setattr(  # noqa: B010 - it takes the place of a method
+    _TwinWithState,
+    "__call__",
+    TwinCall(_Twin.__call__, _TwinWithState.__dict__["_magpy_state"], _follow_class, strip),
+)
+
+
 def compile_module(module: torch.nn.Module, config: Config) -> torch.nn.Module:
     """A compiled twin of a module."""
     if isinstance(module, _Twin):
@@ -113,12 +127,6 @@ def _base(cls: type) -> type:
     """The class of the original of a compiled module of class `cls`."""
     base: type = cls.__bases__[1]
     return base
-
-
-def _follow_class(twin: Any, state: _State) -> None:
-    """The original's class was changed (lazy modules and parametrizations do that): change the twin's accordingly."""
-    state.base = type(state.module)
-    _CLASS.__set__(twin, compiled_class(state.base))
 
 
 def compiled_class(cls: type) -> type:

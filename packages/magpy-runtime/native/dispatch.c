@@ -34,7 +34,7 @@ typedef struct {
     PyObject *statistics;   /* owned or NULL */
 } Dispatcher;
 
-static PyTypeObject RecordSlotsType, CountSlotsType, CacheSlotsType, DispatcherType;
+static PyTypeObject RecordSlotsType, CountSlotsType, CacheSlotsType;
 static PyObject *name_serve, *name_serve_found;
 static MP_THREAD_LOCAL bool recording;
 
@@ -115,9 +115,11 @@ serve_record(Dispatcher *self, RecordSlots *record, NativeGuard *native, Call *c
     return serve_slowly(self, call); /* nothing has changed, so it fails there once more and is dealt with */
 }
 
-static PyObject *
-dispatch(Dispatcher *self, Call *call)
+/* Serve a call by a dispatcher. */
+PyObject *
+mp_dispatch(PyObject *dispatcher, Call *call)
 {
+    Dispatcher *self = (Dispatcher *)dispatcher;
     if (recording || self->cache == NULL || !PyObject_TypeCheck(self->cache, &CacheSlotsType)) {
         return serve_slowly(self, call);
     }
@@ -177,7 +179,7 @@ dispatcher_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     Call call = {.args = ((PyTupleObject *)args[0])->ob_item, .count = PyTuple_GET_SIZE(args[0]), .kwargs = args[1]};
-    return dispatch((Dispatcher *)self, &call);
+    return mp_dispatch(self, &call);
 }
 
 static int
@@ -225,7 +227,7 @@ static PyMemberDef dispatcher_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject DispatcherType = {
+PyTypeObject mp_DispatcherType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "magpy_runtime._native.Dispatcher",
     .tp_basicsize = sizeof(Dispatcher),
@@ -372,7 +374,8 @@ static PyMethodDef functions[] = {
 int
 mp_dispatch_ready(PyObject *module)
 {
-    PyTypeObject *types[] = {&DispatcherType, &RecordSlotsType, &CountSlotsType, &CacheSlotsType, &mp_NativeGuardType};
+    PyTypeObject *types[] = {&mp_DispatcherType, &RecordSlotsType, &CountSlotsType, &CacheSlotsType, &mp_NativeGuardType,
+                             &mp_TwinSlotsType,  &mp_TwinCallType};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
         if (PyType_Ready(types[i]) < 0 || PyModule_AddType(module, types[i]) < 0) {
             return -1;

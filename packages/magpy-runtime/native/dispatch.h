@@ -70,6 +70,12 @@ mp_drop(PyObject **registers, Py_ssize_t count)
 }
 
 /* dispatch.c */
+extern PyTypeObject mp_DispatcherType;
+PyObject *mp_dispatch(PyObject *dispatcher, Call *call);
 int mp_dispatch_ready(PyObject *module);
+
+/* twin.c */
+extern PyTypeObject mp_TwinSlotsType;
+extern PyTypeObject mp_TwinCallType;
 
 #endif

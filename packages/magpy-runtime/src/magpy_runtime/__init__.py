@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from magpy_runtime._freezing import FrozenCheck, may_freeze
     from magpy_runtime._graph_facts import Hints
-    from magpy_runtime._record import CountSlots, Dispatcher, NativeGuard, Record, RecordCache, RecordingFlag
+    from magpy_runtime._record import CountSlots, Dispatcher, NativeGuard, Record, RecordCache, RecordingFlag, TwinCall, TwinSlots
 
 __version__ = "0.1.0"
 
@@ -35,6 +35,8 @@ _MODULES = {
     "RecordCache": "_record",
     "RecordingFlag": "_record",
     "TensorCheck": "_checks",
+    "TwinCall": "_record",
+    "TwinSlots": "_record",
     "UnknownBackendError": "_backends",
     "fact_table": "_checks",
     "guard_helpers": "_checks",
@@ -59,6 +61,8 @@ __all__ = [
     "RecordCache",
     "RecordingFlag",
     "TensorCheck",
+    "TwinCall",
+    "TwinSlots",
     "UnknownBackendError",
     "fact_table",
     "guard_helpers",

@@ -1,7 +1,7 @@
 """Types of the C extension; its protocol is described in `magpy_runtime.capture`."""
 
 from collections.abc import Callable, Iterable, Mapping
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any, Final, Self, final
 
 from magpy_runtime.capture import Plan
@@ -120,6 +120,22 @@ class Dispatcher:
     cache: Any
     statistics: Any
     def dispatch(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+
+class TwinSlots:
+    module: Any
+    base: type
+    call: Any
+
+@final
+class TwinCall:
+    def __new__(
+        cls,
+        python: Callable[..., Any],
+        slot: MemberDescriptorType,
+        follow: Callable[[Any, Any], Any],
+        strip: Callable[[BaseException], Any],
+    ) -> TwinCall: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def set_recording(flag: bool, /) -> None: ...
 def is_recording() -> bool: ...

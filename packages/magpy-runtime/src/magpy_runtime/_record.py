@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ._native import CacheSlots, CountSlots, Dispatcher, NativeGuard, RecordSlots, is_recording, set_recording
+from ._native import CacheSlots, CountSlots, Dispatcher, NativeGuard, RecordSlots, TwinCall, TwinSlots, is_recording, set_recording
 
 if TYPE_CHECKING:
     from ._freezing import FrozenCheck
@@ -163,4 +163,4 @@ class RecordingFlag:
         set_recording(value)
 
 
-__all__ = ["CountSlots", "Dispatcher", "NativeGuard", "Record", "RecordCache", "RecordSlots", "RecordingFlag"]
+__all__ = ["CountSlots", "Dispatcher", "NativeGuard", "Record", "RecordCache", "RecordSlots", "RecordingFlag", "TwinCall", "TwinSlots"]
