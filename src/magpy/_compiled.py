@@ -467,6 +467,8 @@ class Compiled(Dispatcher):
                 None if run.error is None else raised(run.error, run.outer, is_own),
             )
         except Refusal as boundary:
+            if boundary.slug == "update-then-raise":
+                monitor.apart(boundary)
             return settle(boundary)
         except Exception as error:
             return settle(internal_error(error))

@@ -29,7 +29,7 @@ from ._state import is_atom, is_library
 _WHOLE: Final = frozenset(
     {
         "internal-error", "foreign-write", "class-changed", "function-mode", "value-identity", "tensor-subclass",
-        "record-limit", "backend-failed", "update-then-raise", "unexplained-frame",
+        "record-limit", "backend-failed", "unexplained-frame",
     }
 )  # fmt: skip
 """Reasons for which a call as a whole runs natively."""
@@ -144,9 +144,20 @@ class SplitRules(FrameRules, WatchedTensorRules):
                 return False
         except Boundary as boundary:
             boundary.__context__ = None
-            self._push_outwards(boundary, frames, len(frames) - 1)
+            if boundary.slug == "update-then-raise":
+                self.apart(boundary)
+            else:
+                self._push_outwards(boundary, frames, len(frames) - 1)
             return False
         return True
+
+    def apart(self, error: Boundary) -> None:
+        """The graph updates an input that could not be put back: the next run has these operators as boundaries."""
+        tree = self.tree
+        if tree is not None:
+            for place in [place for each in self.updates for place in each if place not in tree.hints]:
+                tree.hints[place] = (error.slug, error.detail)
+                self.hint = place
 
     def _resumable(self, frames: tuple[Any, ...]) -> int:
         """How many frames, from the outermost on, can be rebuilt."""

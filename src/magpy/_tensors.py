@@ -43,6 +43,7 @@ class TensorRules(SpecialRules):
         self.mode_on = False
         self.operator_count = 0
         self.state_events = 0
+        self.updates: list[Any] = []
         self.dynamic: set[Any] = set()
         self.unranked: set[Any] = set()
         self.inplace = False
@@ -131,6 +132,8 @@ class TensorRules(SpecialRules):
             self.note_dynamic(node, name_of(function), out, len(args) == 1 and not kwargs)
         self.operator_count += 1
         self.note_constant(node, op, kind, name_of(function), fx_args, fx_kwargs)
+        if kind is OpKind.INPLACE or "out" in kwargs or any(each != "out" for each in op.mutates):
+            self.updates.append(self.recorder.pending()[-1:])
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
         self.mutates = self.mutates or self.inplace or any(each != "out" for each in op.mutates)
         self.random = self.random or op.random
