@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import copy
 import dataclasses
 import json
 import sys
@@ -93,7 +94,7 @@ def run_sample(function: Callable[..., Any], args: Any, kwargs: Any, gradients: 
         tensors = [t.detach().requires_grad_(t.is_floating_point()) for t in tensors]
     torch.manual_seed(SEED)
     try:
-        expected = module(*[t.clone() if not gradients else t for t in tensors])
+        expected = module(*(tensors if gradients else copy.deepcopy(tensors)))  # memory's layout is kept
     except Exception as error:
         return "refused", f"eager: {error}"
     torch.manual_seed(SEED)
@@ -104,7 +105,7 @@ def run_sample(function: Callable[..., Any], args: Any, kwargs: Any, gradients: 
         return ("differs" if "Lowering" in type(error).__name__ or "Lowering" in text else "refused"), text[:300]
     try:
         torch.manual_seed(SEED)
-        found = run(*tensors)
+        found = run(*(tensors if gradients else copy.deepcopy(tensors)))
         for n, (one, other) in enumerate(zip(expected, found, strict=True)):
             close(one.detach(), other.detach(), f"result {n}")
         if gradients:

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from .. import _torch
-from ..partition import Partition, partition
+from magpy_runtime import _torch
+from magpy_runtime.partition import Partition, partition
+
 from . import _decompositions
 from ._parts import TorchPart, XlaPart
 from ._program import Node, Program, is_static, refusal, results
@@ -204,7 +205,8 @@ class _Graph:
             done = [place[node] for node in program.inputs if last[node] == number and node not in kept]
             self._steps.append((run, [place[n] for n in program.inputs], [place[n] for n in program.outputs], done))
         self._size = len(place)
-        self._output = torch.fx.node.map_arg(output.args[0], lambda node: _Slot(place[node]))
+        outputs: Any = output.args[0]
+        self._output = [_Slot(place[each]) if isinstance(each, torch.fx.Node) else each for each in outputs]
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         values: list[Any] = [*inputs, *self._constants]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .. import _torch
+from magpy_runtime import _torch
 
 aten = torch.ops.aten
 

@@ -5,7 +5,7 @@ Where eager raises for an index that is out of range, XLA would take another ele
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -118,7 +118,7 @@ def scatter_add(trace: Trace, x: Array, dim: int, index: Array, source: Array) -
     return _scatter(trace, x, dim, index, source, "add")
 
 
-_START = {
+_START: dict[str, Callable[[Any], Any]] = {
     "sum": lambda dtype: 0,
     "mean": lambda dtype: 0,
     "prod": lambda dtype: 1,

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+import torch.utils.dlpack
 
-from .. import _torch
+from magpy_runtime import _torch
 
 
 def _load(name: str) -> Any:
@@ -78,6 +79,15 @@ def settings(device: Any) -> Any:
         yield
 
 
+def call(compiled: Any, arrays: list[Any], device: Any) -> Any:
+    """Run what `compile_function` gave, whatever the program has set."""
+    config = jax.config
+    if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
+        with settings(device):
+            return compiled(*arrays)
+    return compiled(*arrays)
+
+
 def compile_function(
     function: Callable[..., Any], shapes: list[tuple[tuple[int, ...], torch.dtype]], device: Any
 ) -> Any:
@@ -95,7 +105,7 @@ def _by_protocol(device: Any) -> tuple[Callable[[torch.Tensor], Any], Callable[[
         with settings(device):
             return from_dlpack(tensor.detach())
 
-    return to_array, torch.from_dlpack
+    return to_array, torch.utils.dlpack.from_dlpack
 
 
 @functools.cache
@@ -132,6 +142,7 @@ conversions(device_for("cpu", None))  # now, since graphs are compiled under a f
 __all__ = [
     "DTYPES",
     "MissingJaxError",
+    "call",
     "compile_function",
     "conversions",
     "device_for",

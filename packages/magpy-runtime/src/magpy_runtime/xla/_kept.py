@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .. import _torch
+from magpy_runtime import _torch
 
 _pointer = methodcaller("data_ptr")
 

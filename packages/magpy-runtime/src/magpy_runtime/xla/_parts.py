@@ -13,7 +13,7 @@ import torch.fx
 from . import _jax
 from ._jax import jax, jnp
 from ._kept import Keeper
-from ._layouts import Order, Output, inverse, order_of
+from ._layouts import Output, inverse, order_of
 from ._program import Node, Program, is_static
 
 
@@ -35,7 +35,7 @@ class Executable:
         self, program: Program, inputs: Sequence[Any], dtypes: Sequence[torch.dtype | None], device: Any
     ) -> None:
         started = time.perf_counter()
-        self._program, self._inputs = program, inputs
+        self._program, self._inputs, self._device = program, inputs, device
         self._numbers = [n for n, each in enumerate(inputs) if isinstance(each, tuple)]
         self.outputs: list[Output | None] = []
         self.plain: list[Any] = []
@@ -86,7 +86,7 @@ class Executable:
         Raises:
             OutOfRangeError: eager would raise.
         """
-        found = self._run(*[arrays[n] for n in self._numbers])
+        found = _jax.call(self._run, [arrays[n] for n in self._numbers], self._device)
         # Dispatch is asynchronous: what runs may still read memory that the program is free to change after this.
         for each in found:
             each.block_until_ready()
@@ -152,7 +152,7 @@ class XlaPart:
 
     def prepare(self) -> None:
         """Compile for the shapes of the example inputs, if all are known."""
-        key = []
+        key: list[Any] = []
         for node in self.program.inputs:
             fake = node.meta["val"]
             if not isinstance(fake, torch.Tensor):

@@ -14,11 +14,11 @@ _LARGEST_WINDOW = 128
 """Places of a window up to which max pooling goes through them one by one."""
 
 
-def _spread(values: Any, rank: int, default: Any = None) -> list[int]:
-    values = [values] if isinstance(values, int) else list(values)
-    if not values:
+def _spread(values: Any, rank: int, default: Sequence[int] = ()) -> list[int]:
+    numbers: list[int] = [values] if isinstance(values, int) else list(values)
+    if not numbers:
         return list(default)
-    return values if len(values) == rank else values * rank
+    return numbers if len(numbers) == rank else numbers * rank
 
 
 class _Windows:
@@ -251,7 +251,7 @@ def _scale(size: int, wanted: int, factor: float | None, corners: bool = False) 
 def _wanted(x: Array, output_size: Any, factors: Any) -> list[int]:
     if output_size is not None:
         return list(output_size)
-    return [int(math.floor(size * factor)) for size, factor in zip(x.shape[2:], factors, strict=True)]
+    return [math.floor(size * factor) for size, factor in zip(x.shape[2:], factors, strict=True)]
 
 
 @lowers("upsample_nearest2d.vec")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from ._table import STATIC, TABLE, Trace, is_array
 
 Node = torch.fx.Node
 
-_SIZES = {
+_SIZES: dict[Any, Callable[..., int]] = {
     torch.ops.aten.sym_size.int: lambda x, dim: int(x.shape[dim]),
     torch.ops.aten.sym_numel.default: lambda x: int(x.size),
 }
