@@ -120,7 +120,7 @@ def test_every_kind_is_tried():
 
 def test_numbers_are_those_of_the_native_table():
     assert native_names("facts.h", "Question", "ASK") == [*(kind.name for kind in FactKind), "KINDS"]
-    assert native_names("steps.c", "StepKind", "STEP") == [*(kind.name for kind in StepKind), "KINDS"]
+    assert native_names("dispatch.h", "StepKind", "STEP") == [*(kind.name for kind in StepKind), "KINDS"]
     assert native_names("dispatch.h", "MakeKind", "MAKE") == [kind.name for kind in Made]
     for kinds in (FactKind, StepKind, Made):
         assert [kind.value for kind in kinds] == list(range(len(kinds)))

@@ -13,7 +13,41 @@ typedef struct {
     PyObject *object;       /* owned or NULL */
 } Operand;
 
-typedef struct Step Step;
+/* What a step does. The order is that of magpy_codegen's StepKind. */
+typedef enum {
+    STEP_POSITIONAL,
+    STEP_KEYWORDS,
+    STEP_MODES,
+    STEP_HELD,
+    STEP_IS,
+    STEP_PLAIN,
+    STEP_SAME,
+    STEP_BIND,
+    STEP_DIFFERENT,
+    STEP_OUTSIDE,
+    STEP_TENSORS,
+    STEP_TRUE,
+    STEP_KINDS
+} StepKind;
+
+/* Questions about the call; those below are asked of objects. */
+#define ASK_ARGUMENT 16
+#define ASK_KEYWORD 17
+#define ASK_CALL 18
+#define ASK_NOTHING (-1)
+
+typedef struct {
+    int kind;
+    int question;
+    Py_ssize_t number;      /* what a failure is called */
+    Py_ssize_t index;       /* a register's number, or an expected length; STEP_TENSORS: the last register's place */
+    Py_ssize_t argument;    /* an argument's or an element's number */
+    Operand *operands;
+    Py_ssize_t count;
+    PyObject *key;          /* owned or NULL */
+    PyObject *expected;     /* owned or NULL */
+    PyObject *scratch;      /* owned or NULL; STEP_TENSORS: the arguments, registers' places empty (None) */
+} Step;
 
 /* How a result is made. */
 typedef enum { MAKE_OUTPUT, MAKE_OPERAND, MAKE_TUPLE, MAKE_LIST, MAKE_DICT } MakeKind;

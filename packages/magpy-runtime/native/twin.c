@@ -169,6 +169,17 @@ static PyMemberDef twin_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyObject *
+twin_doc(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyObject_GetAttrString(((TwinCall *)object)->python, "__doc__");
+}
+
+static PyGetSetDef twin_getset[] = {
+    {"__doc__", twin_doc, NULL, "The function's documentation.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 PyTypeObject mp_TwinCallType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "magpy_runtime._native.TwinCall",
@@ -184,6 +195,7 @@ PyTypeObject mp_TwinCallType = {
     .tp_descr_get = twin_get,
     .tp_getattro = twin_getattro,
     .tp_members = twin_members,
+    .tp_getset = twin_getset,
 };
 
 static int
