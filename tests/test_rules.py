@@ -137,6 +137,7 @@ NOT_NEEDED = {
     "CALL", "PRECALL",  # made elsewhere in the planner
     "STORE_NAME", "DELETE_NAME", "CALL_INTRINSIC_2",  # have none, on purpose
     "UNARY_NOT", "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE",  # TO_BOOL has it from 3.13 on
+    "LIST_APPEND", "LIST_TO_TUPLE",  # matter behind a boundary only, see test_filling.py
     "WITH_EXCEPT_START",  # the frame of a context manager's own exit explains itself
 }  # fmt: skip
 

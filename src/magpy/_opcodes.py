@@ -25,7 +25,7 @@ _BINARY: Final = {
 
 _QUIET_INTRINSICS: Final = frozenset(
     """
-    INTRINSIC_STOPITERATION_ERROR INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_LIST_TO_TUPLE INTRINSIC_TYPEVAR
+    INTRINSIC_STOPITERATION_ERROR INTRINSIC_ASYNC_GEN_WRAP INTRINSIC_TYPEVAR
     INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS
     INTRINSIC_PREP_RERAISE_STAR INTRINSIC_TYPEVAR_WITH_BOUND INTRINSIC_TYPEVAR_WITH_CONSTRAINTS
     INTRINSIC_SET_FUNCTION_TYPE_PARAMS INTRINSIC_SET_TYPEPARAM_DEFAULT
@@ -38,7 +38,7 @@ _SKIPPED: Final = frozenset(
     CACHE POP_TOP PUSH_NULL NOP END_FOR END_SEND RESUME LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR
     LOAD_FAST_LOAD_FAST STORE_FAST STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_FAST_MAYBE_NULL DELETE_FAST
     LOAD_CONST LOAD_CLOSURE COPY SWAP MAKE_CELL COPY_FREE_VARS MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE BUILD_TUPLE
-    BUILD_LIST BUILD_STRING BUILD_SLICE BUILD_CONST_KEY_MAP LIST_APPEND LIST_TO_TUPLE KW_NAMES JUMP_FORWARD
+    BUILD_LIST BUILD_STRING BUILD_SLICE BUILD_CONST_KEY_MAP KW_NAMES JUMP_FORWARD
     JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP JUMP_NO_INTERRUPT POP_JUMP_FORWARD_IF_NONE
     POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_IF_NONE
     POP_JUMP_IF_NOT_NONE RETURN_VALUE RETURN_CONST RETURN_GENERATOR YIELD_VALUE SEND EXTENDED_ARG
@@ -91,7 +91,12 @@ class Planner:
         for (owner, index), reason in self.rules.hints().items():
             if owner is code:
                 plan[index] = (self.rules.hinted, None, 0, 0, reason)
-                if _env.HAS_PRECALL and index >= 2 and plan[index - 2] is not None and code.co_code[2 * index - 4] == _PRECALL:
+                if (
+                    _env.HAS_PRECALL
+                    and index >= 2
+                    and plan[index - 2] is not None
+                    and code.co_code[2 * index - 4] == _PRECALL
+                ):
                     plan[index - 2] = None
         self.rules.nested_codes.update(const for const in code.co_consts if isinstance(const, types.CodeType))
         return plan
@@ -214,14 +219,16 @@ class Planner:
             "GET_YIELD_FROM_ITER": fixed(rules.iterate, rules.iterator_made, 1, 1, None),
             "UNPACK_SEQUENCE": fixed(rules.iterate, None, 1, 0, None),
             "UNPACK_EX": fixed(rules.iterate, None, 1, 0, None),
-            "LIST_EXTEND": fixed(rules.iterate, None, 1, 0, None),
-            "SET_UPDATE": fixed(rules.update_set, None, 1, 0, None),
-            "DICT_UPDATE": fixed(rules.merge, None, 1, 0, None),
-            "DICT_MERGE": fixed(rules.merge, None, 1, 0, None),
+            "LIST_APPEND": self._filling(list.append, None, 1),
+            "LIST_EXTEND": self._filling(list.extend, rules.iterate, 1),
+            "LIST_TO_TUPLE": fixed(self._copied, None, 1, 0, None),
+            "SET_UPDATE": self._filling(set.update, rules.update_set, 1),
+            "DICT_UPDATE": self._filling(dict.update, rules.merge, 1),
+            "DICT_MERGE": self._filling(dict.update, rules.merge, 1),
             "BUILD_MAP": lambda i: (rules.keys, None, 2 * (i.arg or 0), 0, 2) if i.arg else None,
             "BUILD_SET": lambda i: (rules.keys, None, i.arg or 0, 0, 1) if i.arg else None,
-            "MAP_ADD": fixed(rules.keys, None, 2, 0, 2),
-            "SET_ADD": fixed(rules.keys, None, 1, 0, 1),
+            "MAP_ADD": self._filling(dict.__setitem__, rules.keys, 2),
+            "SET_ADD": self._filling(set.add, rules.keys, 1),
             "MATCH_CLASS": numbered(rules.match_class, None, 3, 0),
             "MATCH_KEYS": fixed(rules.match_keys, None, 2, 0, None),
             "GET_LEN": fixed(rules.length, None, 1, 0, None),
@@ -251,6 +258,42 @@ class Planner:
                 table[name] = (lambda instruction: None) if _env.HAS_TO_BOOL else truth
         return table
 
+    def _filling(
+        self, operation: Any, rule: Callable[..., Any] | None, count: int
+    ) -> Callable[[dis.Instruction], tuple[Any, ...]]:
+        """Instructions that fill a container which is being built on the stack.
+
+        Usually it is the run's own. Behind a boundary it is older than the segment: then this is an update of it.
+
+        Args:
+            operation: what does the same to a container, called with it and the values.
+            rule: what notes the values' part otherwise.
+            count: how many values.
+        """
+        rules = self.rules
+
+        def before(inputs: tuple[Any, ...], arg: int) -> Any:
+            container, values = inputs[0], inputs[-arg:]
+            if self._is_older(container):
+                return rules.call(operation, (container, *values), {})
+            if rule is not None:
+                rule(values, arg)
+            return None
+
+        def after(state: Any, outputs: tuple[Any, ...] | None, arg: int) -> None:
+            if state is not None:
+                rules.after_call(state, None if outputs is None else (None,), None)
+
+        return lambda instruction: (before, after, (instruction.arg or 0) + count, 0, count)
+
+    def _copied(self, inputs: tuple[Any, ...], arg: None) -> None:
+        if self._is_older(inputs[-1]):
+            self.rules.iterate(inputs, arg)
+
+    def _is_older(self, container: Any) -> bool:
+        node = self.rules.find(container)
+        return node is not None and node.external
+
     def _binary(self, instruction: dis.Instruction) -> tuple[Any, ...]:
         symbol = instruction.argrepr
         in_place = symbol.endswith("=")
@@ -270,6 +313,8 @@ class Planner:
         name = instruction.argrepr
         if name == "INTRINSIC_UNARY_POSITIVE":
             return (self.rules.unary, None, 1, 0, "__pos__")
+        if name == "INTRINSIC_LIST_TO_TUPLE":
+            return (self._copied, None, 1, 0, None)
         if name in _QUIET_INTRINSICS:
             return None
         return (self.rules.unsupported, None, 0, 0, name)
