@@ -32,7 +32,9 @@ def explain(compiled: Any) -> str:
     for boundary in found.boundaries:
         place = f" at {boundary.file}:{boundary.line}" if boundary.file else ""
         outcomes = ", ".join(f"{where} ({count})" for where, count in boundary.outcomes.items())
-        lines.append(f"boundary [{boundary.reason}] {boundary.operation}{place}: {boundary.taken} times; then {outcomes}")
+        lines.append(
+            f"boundary [{boundary.reason}] {boundary.operation}{place}: {boundary.taken} times; then {outcomes}"
+        )
     for state in states(compiled):
         for number, record in enumerate(state.records()):
             checks = len(record.checks) + len(record.held)
@@ -44,5 +46,6 @@ def explain(compiled: Any) -> str:
                 lines.append("effects:")
                 lines += [f"    {effect}" for effect in record.effects]
             if record.graph is not None:
+                lines += [line for report in record.graph.meta.get("reports", ()) for line in report.text()]
                 lines += ["operator graph:", record.graph.print_readable(print_output=False)]
     return "\n".join(lines)

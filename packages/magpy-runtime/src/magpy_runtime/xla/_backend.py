@@ -150,10 +150,9 @@ def _kinds(graph: torch.fx.Graph, report: Report) -> dict[Node, str]:
 
 def _draws(node: Node) -> bool:
     """Whether operators like this one must keep their order: they draw random numbers or have other effects."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    return torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable
+    schema = getattr(node.target, "_schema", None)
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags or bool(schema is not None and schema.is_mutable)
 
 
 def _compile(
