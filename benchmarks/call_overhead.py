@@ -57,7 +57,9 @@ class Row:
     ratios: dict[str, float]
 
 
-def compare(calls: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+def compare(
+    calls: dict[str, Callable[[], Any]], rounds: int
+) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
     """Medians and minima in microseconds, and MagPy's ratios; the calls take turns."""
     counts = {}
     for name, call in calls.items():
@@ -180,9 +182,7 @@ def modules(rounds: int, sizes: list[int]) -> list[Row]:
 
 def row(name: str, submodules: int, parameters: int, calls: dict[str, Callable[[], Any]], rounds: int) -> Row:
     medians, best, ratios = compare(calls, rounds)
-    return Row(
-        name=name, submodules=submodules, parameters=parameters, median_us=medians, best_us=best, ratios=ratios
-    )
+    return Row(name=name, submodules=submodules, parameters=parameters, median_us=medians, best_us=best, ratios=ratios)
 
 
 def missed(found: dict[str, list[Row]]) -> list[str]:

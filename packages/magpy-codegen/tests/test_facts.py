@@ -88,7 +88,13 @@ def changes():
     queue = collections.deque([1])
     yield FactKind.OTHER, queue, collections.deque.__len__, 1, lambda: queue.append(1)
     keyed = {"a": 1, "b": 2}
-    yield FactKind.KEYS, keyed, lambda found: [*found] == ["a", "b"], True, lambda: keyed.__setitem__("a", keyed.pop("a"))
+    yield (
+        FactKind.KEYS,
+        keyed,
+        lambda found: [*found] == ["a", "b"],
+        True,
+        lambda: keyed.__setitem__("a", keyed.pop("a")),
+    )
     derived = type("D", (classes,), {})
     base = lambda cls: HELPERS["super_lookup"](cls, derived, "attribute")
     yield FactKind.SUPER, derived, base, 1, lambda: setattr(classes, "attribute", 4)

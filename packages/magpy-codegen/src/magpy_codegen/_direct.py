@@ -103,9 +103,9 @@ class _Reader:
                 self.built[name] = (Made.LIST, ())
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=[])):
                 self.built[name] = (Made.DICT, (), ())
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=ast.List(elts=parts)) if (
-                self.built.get(name) == (Made.LIST, ())
-            ):
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=ast.List(elts=parts)) if self.built.get(
+                name
+            ) == (Made.LIST, ()):
                 del self.built[name]  # a list that holds itself is not known here
                 self.built[name] = (Made.LIST, tuple([self._part(each) for each in parts]))
             case ast.Assign(

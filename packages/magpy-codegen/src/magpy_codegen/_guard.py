@@ -227,9 +227,7 @@ class GuardWriter:
         out.add(f"return ({''.join(self.name(node) + ', ' for node in self.bound)})")
         return out.text()
 
-    def _check(
-        self, fact: Fact | None, condition: str, text: str, where: Any = None, step: Step | None = None
-    ) -> None:
+    def _check(self, fact: Fact | None, condition: str, text: str, where: Any = None, step: Step | None = None) -> None:
         number = len(self.checks)
         self._add_step(step)
         self.checks.append(Check(fact, text, where))
@@ -309,7 +307,9 @@ class GuardWriter:
         value = self._value(node, key)
         if kind is EdgeKind.LENGTH:
             assert isinstance(target, Atom)
-            self._check(fact, f"{value} != {target.value}", text, where, self._ask(StepKind.IS, node, key, target.value))
+            self._check(
+                fact, f"{value} != {target.value}", text, where, self._ask(StepKind.IS, node, key, target.value)
+            )
         elif kind is EdgeKind.TRUTH:
             assert isinstance(target, Atom)
             step = self._ask(StepKind.IS, node, key, target.value)

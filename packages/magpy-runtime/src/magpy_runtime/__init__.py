@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     )
     from magpy_runtime._freezing import FrozenCheck, may_freeze
     from magpy_runtime._graph_facts import Hints
-    from magpy_runtime._record import CountSlots, Dispatcher, NativeGuard, Record, RecordCache, RecordingFlag, TwinCall, TwinSlots
+    from magpy_runtime._record import (
+        CountSlots,
+        Dispatcher,
+        NativeGuard,
+        Record,
+        RecordCache,
+        RecordingFlag,
+        TwinCall,
+        TwinSlots,
+    )
 
 __version__ = "0.1.0"
 

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ._native import CacheSlots, CountSlots, Dispatcher, NativeGuard, RecordSlots, TwinCall, TwinSlots, is_recording, set_recording
+from ._native import (
+    CacheSlots,
+    CountSlots,
+    Dispatcher,
+    NativeGuard,
+    RecordSlots,
+    TwinCall,
+    TwinSlots,
+    is_recording,
+    set_recording,
+)
 
 if TYPE_CHECKING:
     from ._freezing import FrozenCheck
@@ -163,4 +173,14 @@ class RecordingFlag:
         set_recording(value)
 
 
-__all__ = ["CountSlots", "Dispatcher", "NativeGuard", "Record", "RecordCache", "RecordSlots", "RecordingFlag", "TwinCall", "TwinSlots"]
+__all__ = [
+    "CountSlots",
+    "Dispatcher",
+    "NativeGuard",
+    "Record",
+    "RecordCache",
+    "RecordSlots",
+    "RecordingFlag",
+    "TwinCall",
+    "TwinSlots",
+]
