@@ -7,6 +7,7 @@
  *   recorder.c          the Python type Recorder
  *   segments.c          its methods for boundaries: frames, divert, forget, position
  *   resume.c            rebuilds frames and lets them go on
+ *   below.c             calls functions below rebuilt frames that do not go on
  *   hook.c              the Python type FrameHook: frames that are answered instead of being run
  *   stacks.c            the stack's depth at each instruction of a code object
  *   table.c             the Python type FactTable: facts about objects that a record holds, checked in one go
@@ -90,6 +91,8 @@ typedef struct {
 /* Facts about a code object's stack, see stack_tables in magpy_runtime._instructions. */
 typedef struct {
     int length;         /* code units */
+    int leave;          /* the code unit of a return instruction, or -1 */
+    bool pushes;        /* which takes a value off the stack */
     int32_t *depths;    /* [length] before each unit, -1: unreachable */
     int32_t *kept;      /* [length] the same without what the instruction takes */
     int32_t *indices;   /* [length] the unit of the instruction itself, CALL for PRECALL */
@@ -142,6 +145,14 @@ extern PyMethodDef mp_probe_methods[];
 /* stacks.c */
 int mp_stacks_prepare(void);
 const CodeTables *mp_code_tables(PyCodeObject *code);
+int mp_find_return(PyCodeObject *code, bool *pushes);
+
+/* hook.c */
+void mp_dispose(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises);
+
+/* below.c */
+PyObject *mp_call_below(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *mp_hide(PyObject *module, PyObject *prefixes);
 
 /* resume.c */
 PyObject *mp_resume(PyObject *module, PyObject *args, PyObject *kwargs);

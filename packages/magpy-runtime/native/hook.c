@@ -74,9 +74,9 @@ arguments(Frame *frame, PyCodeObject *code)
     return values;
 }
 
-/* Disposes of a fresh frame: it returns at once, or raises the pending exception. */
-static void
-dispose(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises)
+/* Disposes of a frame that is not linked: it returns at once, or raises the pending exception. */
+void
+mp_dispose(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises)
 {
     if (!raises) {
         int nlocals = mp_frame_code(frame)->co_nlocalsplus;
@@ -126,7 +126,7 @@ hook_frame(PyThreadState *tstate, Frame *frame, int throwflag)
         hook->answered += result != mp_null;
         Py_DECREF(hook);
         if (result != mp_null) {
-            dispose(tstate, frame, leave, pushes, result == NULL);
+            mp_dispose(tstate, frame, leave, pushes, result == NULL);
             return result;
         }
         Py_DECREF(result);
@@ -238,23 +238,10 @@ find_return(PyCodeObject *code, Entry *entry)
 {
     if ((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0 &&
         (code->co_flags & CO_OPTIMIZED) != 0) {
-        PyObject *bytecode = PyCode_GetCode(code);
-        if (bytecode == NULL) {
+        int found = mp_find_return(code, &entry->pushes);
+        if (found == -2) {
             return -1;
         }
-        const unsigned char *bytes = (const unsigned char *)PyBytes_AS_STRING(bytecode);
-        int length = (int)(PyBytes_GET_SIZE(bytecode) / 2), found = -1;
-        for (int unit = code->_co_firsttraceable; found < 0 && unit < length; unit++) {
-            bool constant = false;
-#ifdef RETURN_CONST
-            constant = bytes[2 * unit] == RETURN_CONST;
-#endif
-            if (constant || (bytes[2 * unit] == RETURN_VALUE && code->co_stacksize > 0)) {
-                found = unit;
-                entry->pushes = !constant;
-            }
-        }
-        Py_DECREF(bytecode);
         entry->leave = found;
         if (found >= 0) {
             return 0;

@@ -22,6 +22,9 @@ PyTypeObject mp_NullType = {
 static PyMethodDef resume_methods[] = {
     {"resume", (PyCFunction)(void (*)(void))mp_resume, METH_VARARGS | METH_KEYWORDS,
      "resume(frames, exception=None, recorder=None)\n--\n\nRebuild frames and let them go on."},
+    {"call_below", (PyCFunction)(void (*)(void))mp_call_below, METH_FASTCALL,
+     "call_below(frames, function, args, kwargs, /)\n--\n\nCall a function below rebuilt frames."},
+    {"hide", mp_hide, METH_O, "hide(prefixes, /)\n--\n\nHide frames of these files from functions called below frames."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -4,7 +4,7 @@
  * that call gets the frame before it runs. Its locals, stack and instruction pointer are overwritten, and the default
  * evaluator goes on from there; it also disposes of the frame. A frame that waits for an inner one is linked into
  * the thread's chain of frames by hand, as the evaluator would, while the inner one is resumed from here. */
-#include "capture.h"
+#include "resume.h"
 
 #ifndef RESUME_QUICK
 #  define RESUME_QUICK RESUME
@@ -12,23 +12,6 @@
 #ifndef RESUME_CHECK
 #  define RESUME_CHECK RESUME
 #endif
-
-/* One frame to be rebuilt; its references are owned. Those to its values go as soon as the frame has them. */
-typedef struct {
-    PyFunctionObject *function;
-    PyCodeObject *code;
-    PyObject *locals, *stack;   /* tuples */
-    int start, at;              /* code units */
-    int room;                   /* values that are pushed before it goes on at `start` */
-} Rebuilt;
-
-/* What is being resumed. */
-typedef struct {
-    Rebuilt *frames;
-    Py_ssize_t count;
-    PyObject *exception;        /* borrowed or NULL */
-    Recorder *recorder;         /* borrowed or NULL */
-} Resumption;
 
 /* The frame that is being started on this thread. */
 typedef struct {
@@ -43,8 +26,6 @@ static MP_THREAD_LOCAL Start *starting = NULL;
 /* The hook found when ours was installed. No Python code runs between installing it and its call, so that one
  * variable serves all threads. */
 static _PyFrameEvalFunction outer_hook = NULL;
-
-static PyObject *resume_level(Resumption *resumption, Py_ssize_t level);
 
 /* Tells the tracers and profilers of this thread that a rebuilt frame (linked as current) starts; without this they
  * would see it return only. Returns -1 with an exception set. */
@@ -175,7 +156,7 @@ run_suspended(PyThreadState *tstate, Frame *frame, Resumption *resumption, Py_ss
     PyObject *value = NULL;
     if (mp_enter_python_frame(tstate) == 0) {
         if (Py_EnterRecursiveCall(" while resuming") == 0) {
-            value = resume_level(resumption, level + 1);
+            value = mp_resume_level(resumption, level + 1);
             Py_LeaveRecursiveCall();
         }
         mp_leave_python_frame(tstate);
@@ -217,6 +198,10 @@ start_hook(PyThreadState *tstate, Frame *frame, int throwflag)
     Py_CLEAR(rebuilt->locals);
     Py_CLEAR(rebuilt->stack);
     bool innermost = level + 1 == resumption->count;
+    if (resumption->below != NULL) {
+        mp_frame_set_pending(frame, rebuilt->at);
+        return mp_wait_below(tstate, frame, resumption, level);
+    }
     if (innermost && resumption->exception == NULL) {
         mp_frame_set_next(frame, rebuilt->start);
     }
@@ -312,14 +297,14 @@ instrument(Resumption *resumption, Py_ssize_t level)
 }
 
 /* Rebuilds the frames from `level` on and gives the result of the outermost of them. */
-static PyObject *
-resume_level(Resumption *resumption, Py_ssize_t level)
+PyObject *
+mp_resume_level(Resumption *resumption, Py_ssize_t level)
 {
     Recorder *recorder = resumption->recorder;
     if (recorder != NULL && mp_current == recorder) {
         mp_prepare_adoption(recorder, resumption->frames[level].code);
     }
-    if (instrument(resumption, level) < 0) {
+    if (resumption->below == NULL && instrument(resumption, level) < 0) {
         return NULL;
     }
     Start start = {.resumption = resumption, .level = level};
@@ -328,8 +313,9 @@ resume_level(Resumption *resumption, Py_ssize_t level)
 
 /* Refuses a frame that cannot be rebuilt from what is given. Returns -1 with an exception set. */
 static int
-check_frame(Rebuilt *rebuilt, bool innermost, bool raises)
+check_frame(Rebuilt *rebuilt, const Resumption *resumption, bool innermost)
 {
+    bool raises = resumption->exception != NULL, below = resumption->below != NULL;
     PyCodeObject *code = rebuilt->code;
     if ((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 ||
         (code->co_flags & CO_OPTIMIZED) == 0) {
@@ -346,7 +332,7 @@ check_frame(Rebuilt *rebuilt, bool innermost, bool raises)
         PyErr_Format(PyExc_ValueError, "%R has %d local values", code, code->co_nlocalsplus);
         return -1;
     }
-    if (!innermost || raises) {
+    if (!innermost || raises || below) {
         if (at < code->_co_firsttraceable || at >= tables->length || tables->depths[at] < 0) {
             PyErr_Format(PyExc_ValueError, "%R has no instruction at code unit %d", code, at);
             return -1;
@@ -357,7 +343,7 @@ check_frame(Rebuilt *rebuilt, bool innermost, bool raises)
             return -1;
         }
     }
-    if (!innermost || !raises) {
+    if (!below && (!innermost || !raises)) {
         if (start < code->_co_firsttraceable || start >= tables->length || tables->depths[start] < 0) {
             PyErr_Format(PyExc_ValueError, "%R has no instruction at code unit %d", code, start);
             return -1;
@@ -396,8 +382,8 @@ check_frame(Rebuilt *rebuilt, bool innermost, bool raises)
 }
 
 /* Reads the frames (a tuple or list of tuples). Returns -1 with an exception set. */
-static int
-read_frames(Resumption *resumption, PyObject *sequence)
+int
+mp_read_frames(Resumption *resumption, PyObject *sequence)
 {
     for (Py_ssize_t i = 0; i < resumption->count; i++) {
         Rebuilt *rebuilt = &resumption->frames[i];
@@ -417,7 +403,7 @@ read_frames(Resumption *resumption, PyObject *sequence)
         Py_INCREF(rebuilt->locals);
         Py_INCREF(rebuilt->stack);
         rebuilt->code = (PyCodeObject *)rebuilt->function->func_code;
-        if (check_frame(rebuilt, i + 1 == resumption->count, resumption->exception != NULL) < 0) {
+        if (check_frame(rebuilt, resumption, i + 1 == resumption->count) < 0) {
             return -1;
         }
     }
@@ -425,8 +411,8 @@ read_frames(Resumption *resumption, PyObject *sequence)
 }
 
 /* Refuses a recorder that cannot take frames over now, and a recorder that would not know of them. */
-static int
-check_recorder(Recorder *recorder)
+int
+mp_check_recorder(Recorder *recorder)
 {
     PyThreadState *tstate = PyThreadState_Get();
     if (recorder == NULL) {
@@ -444,8 +430,8 @@ check_recorder(Recorder *recorder)
 }
 
 /* Drops what is still held of the frames. */
-static void
-release_frames(Resumption *resumption)
+void
+mp_release_frames(Resumption *resumption)
 {
     for (Py_ssize_t i = 0; resumption->frames != NULL && i < resumption->count; i++) {
         Py_CLEAR(resumption->frames[i].function);
@@ -489,12 +475,12 @@ mp_resume(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
     else if ((resumption.frames = PyMem_Calloc((size_t)resumption.count, sizeof(Rebuilt))) == NULL) {
         PyErr_NoMemory();
     }
-    else if (check_recorder(resumption.recorder) == 0 && read_frames(&resumption, sequence) == 0 &&
+    else if (mp_check_recorder(resumption.recorder) == 0 && mp_read_frames(&resumption, sequence) == 0 &&
              (!PyList_CheckExact(given) || PyList_SetSlice(given, 0, PY_SSIZE_T_MAX, NULL) == 0)) {
         Py_CLEAR(sequence);
-        result = resume_level(&resumption, 0);
+        result = mp_resume_level(&resumption, 0);
     }
-    release_frames(&resumption);
+    mp_release_frames(&resumption);
     Py_XDECREF(sequence);
     return result;
 }

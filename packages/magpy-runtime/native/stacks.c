@@ -60,6 +60,31 @@ copy_numbers(int32_t *to, PyObject *numbers, int length)
     return status;
 }
 
+/* Finds a return instruction, and whether it takes a value off the stack. Gives its code unit, -1 where there is none, -2
+ * with an exception set. */
+int
+mp_find_return(PyCodeObject *code, bool *pushes)
+{
+    PyObject *bytecode = PyCode_GetCode(code);
+    if (bytecode == NULL) {
+        return -2;
+    }
+    const unsigned char *bytes = (const unsigned char *)PyBytes_AS_STRING(bytecode);
+    int length = (int)(PyBytes_GET_SIZE(bytecode) / 2), found = -1;
+    for (int unit = code->_co_firsttraceable; found < 0 && unit < length; unit++) {
+        bool constant = false;
+#ifdef RETURN_CONST
+        constant = bytes[2 * unit] == RETURN_CONST;
+#endif
+        if (constant || (bytes[2 * unit] == RETURN_VALUE && code->co_stacksize > 0)) {
+            found = unit;
+            *pushes = !constant;
+        }
+    }
+    Py_DECREF(bytecode);
+    return found;
+}
+
 /* The tables of a code object (borrowed from it); NULL with an exception set. Gives no events. */
 const CodeTables *
 mp_code_tables(PyCodeObject *code)
@@ -88,6 +113,8 @@ mp_code_tables(PyCodeObject *code)
     }
     else {
         tables->length = length;
+        tables->pushes = false;
+        tables->leave = mp_find_return(code, &tables->pushes);
         tables->depths = (int32_t *)(tables + 1);
         tables->kept = tables->depths + length;
         tables->indices = tables->kept + length;

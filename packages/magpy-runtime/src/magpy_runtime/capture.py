@@ -61,6 +61,14 @@ its traceback, to which the frames are added. Tracers and profilers see each fra
 recorder that runs on this thread, the frames are monitored from there on as if they had been entered: plans are asked
 for and exits reported, entries are not.
 
+**Calling below frames.** `call_below(frames, function, args, kwargs)` calls a function that may look at its callers:
+`frames` as for `resume` (their `start` is not used, their stacks may be empty) are rebuilt, each suspended in its
+instruction `at`, and the function is called below the innermost. Whatever reads frames (`sys._getframe`, `inspect.stack`,
+`warnings.warn`, `logging`) finds them; none of their code runs, and tracers do not see them start or end. What the
+function raises has no entries for them in its traceback. A frame object that it keeps stays as it was during the call;
+what it writes to the frames' variables is lost. `hide(prefixes)` names files whose frames are left out between the
+outermost of these frames and the program's own: `call_below((), ...)` calls a function as if there were none of them.
+
 **Answering.** A `FrameHook(answers)` that is installed on this thread (`with hook:`, or `hook.run(func, args, kwargs)`)
 lets `answers[code](function, arguments)` answer each frame of such a code object that starts, wherever it is called
 from; `arguments` are the argument variables as in `on_enter`. What it returns is the frame's result, what it raises
@@ -84,8 +92,10 @@ from magpy_runtime._native import (
     FrameHook,
     NullType,
     Recorder,
+    call_below,
     dict_version,
     has_instance_dict,
+    hide,
     instance_dict,
     resume,
     super_lookup,
@@ -128,8 +138,10 @@ __all__ = [
     "Plan",
     "PlanItem",
     "Recorder",
+    "call_below",
     "dict_version",
     "has_instance_dict",
+    "hide",
     "in_handler",
     "instance_dict",
     "jump_target",
