@@ -125,7 +125,10 @@ class SplitRules(FrameRules, WatchedTensorRules):
         if error.slug in _WHOLE:
             return False
         try:
-            return self._divide(error, phase)
+            divided = self._divide(error, phase)
+            if divided:  # its traceback holds the rules' frames, and these what they were given
+                error.__traceback__ = error.__context__ = None
+            return divided
         except Exception as internal:  # what fails here must not reach the program
             self.recorder.fail(internal)
             return False
