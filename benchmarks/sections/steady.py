@@ -1,0 +1,159 @@
+"""Steady state: calls of the eight models at batch size 1, inference; with and without frozen parameters."""
+
+import copy
+import gc
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from benchmarks.harness import SEED, Settings, compare, geometric_mean, table, to_device
+from benchmarks.models import MODELS
+from benchmarks.sections.tiny import Kept, entry_of
+
+import magpy
+
+
+def measure(settings: Settings, *, freeze: bool = False) -> dict[str, Any]:
+    """Milliseconds of a call of each model, and ratios."""
+    models = {}
+    for name in settings.only or MODELS:
+        if name not in MODELS:
+            continue
+        print(f"   {name}", file=sys.stderr, flush=True)
+        try:
+            models[name] = _one(name, settings, freeze)
+        except Exception as error:  # a front end that fails on a model is a figure, too
+            models[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+        torch._dynamo.reset()
+        gc.collect()
+    done = [each for each in models.values() if "error" not in each]
+    return {
+        "freeze": freeze,
+        "models": models,
+        "mean_of_torch_compile": geometric_mean(each["magpy_of_torch_compile"] for each in done),
+        "mean_of_torch_compile_frozen": geometric_mean(
+            each["magpy_of_torch_compile_frozen"] for each in done if "magpy_of_torch_compile_frozen" in each
+        ),
+        "worst_of_torch_compile": max((each["magpy_of_torch_compile"] for each in done), default=float("nan")),
+    }
+
+
+def build(name: str, settings: Settings) -> tuple[torch.nn.Module, Callable[[int], Any]]:
+    """A model on the device, and its arguments from a seed."""
+    model = MODELS[name]
+    torch.manual_seed(SEED)
+    make, inputs = model.quick if settings.quick else (model.build, model.inputs)
+    return make().eval().to(settings.device), lambda seed: to_device(inputs(seed), settings.device)
+
+
+def _one(name: str, settings: Settings, freeze: bool) -> dict[str, Any]:
+    model, inputs = build(name, settings)
+    args, kwargs = inputs(SEED)
+    options = dict(settings.options or {})
+    found: dict[str, Any] = {}
+    with torch.no_grad():
+        torch._dynamo.reset()
+        theirs = torch.compile(copy.deepcopy(model), dynamic=False, options=options or None)
+        backend = Kept(options)
+        # The same parameters, which a compiled module shares with its original.
+        ours = magpy.compile(model, options=options, freeze=True) if freeze else magpy.compile(model, backend=backend)
+        calls: dict[str, Callable[[], Any]] = {"eager": lambda: model(*args, **kwargs)}
+        calls["torch.compile"] = lambda: theirs(*args, **kwargs)
+        if freeze:
+            frozen = torch.compile(copy.deepcopy(model), dynamic=False, options=options or None)
+            calls["torch.compile frozen"] = _globally_frozen(lambda: frozen(*args, **kwargs))
+        calls["magpy"] = lambda: ours(*args, **kwargs)
+        first = {}
+        for which, call in calls.items():
+            started = time.perf_counter()
+            call()
+            first[which] = time.perf_counter() - started
+        if len(backend.calls) == 1:
+            calls["graph alone"] = backend.calls[0]
+        times = compare(calls, device=settings.device, budget_s=settings.budget_s)
+        served = magpy.info(ours)
+        found["difference"] = _difference(model(*args, **kwargs), ours(*args, **kwargs))
+    found.update(
+        ms={which: 1e3 * seconds for which, seconds in times.median_s.items()},
+        of_eager=times.ratios,
+        rounds=times.rounds,
+        first_call_s=first,
+        magpy_of_torch_compile=times.ratio("magpy", "torch.compile"),
+        entry=entry_of(ours),
+        operators=served.ops,
+        graphs=served.graphs,
+    )
+    if freeze:
+        found["magpy_of_torch_compile_frozen"] = times.ratio("magpy", "torch.compile frozen")
+    if "graph alone" in times.median_s:
+        overhead = 1 - times.ratio("graph alone", "magpy")
+        found["guards_and_dispatch_share"] = max(overhead, 0.0)
+    return found
+
+
+def _globally_frozen(call: Callable[[], Any]) -> Callable[[], Any]:
+    """torch.compile freezes only where the setting stands globally, while compiling and while running."""
+    config = torch._inductor.config
+
+    def frozen() -> Any:
+        config.freezing = True
+        try:
+            return call()
+        finally:
+            config.freezing = False
+
+    return frozen
+
+
+def _difference(expected: Any, found: Any) -> float:
+    """The largest difference of two results, by the largest number there."""
+    tensors = [
+        [each for each in torch.utils._pytree.tree_leaves(_plain(one)) if isinstance(each, torch.Tensor)]
+        for one in (expected, found)
+    ]
+    worst = [
+        float((one.double() - two.double()).abs().max() / one.double().abs().max().clamp(min=1e-12))
+        for one, two in zip(*tensors, strict=True)
+        if one.numel() and one.is_floating_point()
+    ]
+    return max(worst, default=0.0)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if hasattr(value, "to_tuple") else value
+
+
+def show(found: dict[str, Any]) -> str:
+    """A table, and the means."""
+    rows = []
+    for name, each in found["models"].items():
+        title = MODELS[name].title
+        if "error" in each:
+            rows.append([title, "-", "-", "-", "-", "-", "-", each["error"][:60]])
+            continue
+        ms = each["ms"]
+        last = (
+            each["magpy_of_torch_compile_frozen"]
+            if found["freeze"]
+            else 100 * each.get("guards_and_dispatch_share", float("nan"))
+        )
+        rows.append(
+            [
+                title,
+                ms["eager"],
+                ms["torch.compile"],
+                ms["magpy"],
+                each["of_eager"]["magpy"],
+                each["magpy_of_torch_compile"],
+                last,
+                each["entry"],
+            ]
+        )
+    head = ["model", "eager ms", "torch.compile ms", "magpy ms", "of eager", "of torch.compile"]
+    head += ["of frozen torch.compile" if found["freeze"] else "guard+dispatch %", "entry"]
+    lines = [table(head, rows), f"geometric mean of torch.compile's time: {found['mean_of_torch_compile']:.3f}"]
+    if found["freeze"]:
+        lines.append(f"of torch.compile's with freezing set globally: {found['mean_of_torch_compile_frozen']:.3f}")
+    return "\n".join(lines)
