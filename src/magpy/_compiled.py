@@ -22,6 +22,7 @@ from magpy_runtime.capture import instance_dict, resume
 
 from . import _torch
 from ._later import Pending
+from ._lifted import make_monitor
 from ._monitor import Monitor, Run, internal_error
 from ._observe import tell
 from ._points import following
@@ -93,7 +94,8 @@ class _Updating:
         self.kept = kept
 
     def __call__(self, *inputs: Any) -> Any:
-        before = [-1 if each.is_inference() else each._version for each in inputs]
+        tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+        before = [-1 if each.is_inference() else each._version for each in tensors]
         copies = [inputs[number].detach().clone() for number in self.kept]
         try:
             return self.run(*inputs)
@@ -103,7 +105,7 @@ class _Updating:
                     for number, copy in zip(self.kept, copies, strict=True):
                         inputs[number].detach().copy_(copy)
                 raise
-            for each, version in zip(inputs, before, strict=True):
+            for each, version in zip(tensors, before, strict=True):
                 if version < 0 or each._version != version:
                     raise _Damage(error) from None
             raise
@@ -288,7 +290,7 @@ class Compiled(Dispatcher):
             try:
                 if point.cache.records:
                     point.cache.note_miss(box[0], {})
-                monitor = Monitor(registry())
+                monitor = make_monitor(registry(), self.config.dynamic, point.cache.unstable, box[0], {})
                 monitor.prepare(self.tree, point, point.cache.unstable, self._freeze())
             except Refusal as boundary:
                 problem = boundary
@@ -361,7 +363,7 @@ class Compiled(Dispatcher):
         try:
             try:
                 self._prepare(args, kwargs)
-                monitor = Monitor(registry())
+                monitor = make_monitor(registry(), self.config.dynamic, self.cache.unstable, args, kwargs)
                 monitor.prepare(None if fullgraph else self.tree, None, self.cache.unstable, self._freeze())
             except Refusal as boundary:
                 problem = boundary

@@ -22,6 +22,7 @@ from magpy_codegen import (
     Unbuildable,
     builder,
     direct_form,
+    forget_source,
     make_function,
     render,
 )
@@ -42,6 +43,7 @@ from magpy_runtime import (
 from . import _torch
 from ._failures import internal_error, locate
 from ._freeze import frozen_inputs
+from ._lifting import LiftedPart, lifted_part, make_survey, number_key
 from ._observe import tell
 from ._reasons import Boundary
 from ._state import ByIdentity, is_atom
@@ -81,12 +83,14 @@ class Draft:
         inputs: example inputs of its graph.
         entry: the modes under which the graph runs.
         constants: numbers of the inputs that become constants.
+        lifted: what differs from call to call and is an input of the graph.
     """
 
     record: Record
     inputs: list[Any]
     entry: Entry
     constants: tuple[int, ...] = ()
+    lifted: LiftedPart | None = None
 
     def finish(self, backend: Any) -> Record:
         """Compile the graph.
@@ -106,6 +110,9 @@ class Draft:
             if modes is not None:
                 _torch.restore_modes(self.entry.state)
             tell("backend", record.operators)
+            if self.lifted is not None:
+                self._finish_lifted(self.lifted, backend)
+                return record
             if getattr(backend, "takes_hints", False):
                 hints = Hints(updated=record.updated, held=self.constants, random=record.random)
                 record.run = backend(record.graph, self.inputs, hints)
@@ -117,8 +124,25 @@ class Draft:
             self.inputs = []
             if modes is not None:
                 _torch.restore_modes(modes)
-        record.timings["backend"] = time.perf_counter() - started
+            record.timings["backend"] = time.perf_counter() - started
         return record
+
+    def _finish_lifted(self, lifted: LiftedPart, backend: Any) -> None:
+        """Compile a graph of varying numbers and sizes; what the backend assumes of them becomes part of the guard."""
+        record = self.record
+        run = lifted.compile(backend)
+        if run is None:
+            record.graph = lifted.static_graph()
+            run = lifted.without_numbers(backend(record.graph, self.inputs))
+        record.run = run
+        source = lifted.guard_source()
+        if source != record.guard_source:
+            forget_source(record.guard)  # type: ignore[arg-type]
+            record.guard_source = source
+            record.guard = make_function(source, "guard", record.namespace, "guard")
+        record.checks, record.check_keys = lifted.checks(record.check_keys)
+        record.lifted = lifted.described()
+        self.lifted = None
 
 
 def make_draft(
@@ -162,6 +186,7 @@ def make_draft(
     helpers = guard_helpers()
     guard = GuardWriter(monitor.graph, namespace, policy.pinned, policy.path, helpers, locate)
     mutated = {effect.node.index for effect in monitor.graph.effects}
+    lifted = lifted_part(monitor, guard)
     guard_source = guard.write(positional, keywords, mutated)
     if monitor.inplace:
         guard_source = _check_storages(guard, monitor, guard_source)
@@ -182,7 +207,8 @@ def make_draft(
     namespace.values["held_facts"] = checked(fact_table([fact.entry() for fact in held]), held_source)
     tensors = [node.obj() for node in guard.tensors]
     known = {node.index: node.initial[_TENSOR].value for node in guard.tensors}  # type: ignore[union-attr]
-    tensor_check = namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()))
+    free = None if lifted is None else [lifted.free(node) for node in guard.tensors]
+    tensor_check = namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()), free)
     mock = MockWriter(
         monitor.graph,
         namespace,
@@ -192,6 +218,8 @@ def make_draft(
         builder=builder,
         locate=locate,
     )
+    if lifted is not None:
+        mock.number, mock.passed = lifted.number, lifted.passed()
     try:
         mock_source = mock.write(result, monitor.operators.inputs, leave, modes, raised)
     except Unbuildable as problem:
@@ -201,8 +229,13 @@ def make_draft(
     may_raise = bool(updated) and operators.may_raise()
     if may_raise and any(_has_history(operators.inputs[number], known) for number in updated):
         raise Boundary("update-then-raise", "it has gradients or changed its shape")
-    if count:
+    if count or (lifted is not None and lifted.needs_graph):
         graph = operators.finish(mock.outputs, locate)
+    if lifted is not None:
+        lifted.settle(monitor.graph, guard_source)
+        graph = None if graph is None else lifted.resolve(graph)
+        guard_source = lifted.guard_source()
+        guard.steps = None
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
     mock_function = make_function(mock_source, "mock", namespace.values, "mock")
     native = None
@@ -222,9 +255,9 @@ def make_draft(
         held_source=held_source,
         mock_source=mock_source,
         checks=tuple(check.text for check in guard.checks),
-        check_keys=tuple(policy.unstable_key(check.fact) for check in guard.checks),
+        check_keys=tuple(_check_key(policy, check.fact) for check in guard.checks),
         held=tuple((fact.text, fact.path) for fact in held),
-        graph=graph,
+        graph=graph if count else None,
         operators=count,
         effects=tuple(
             f"{getattr(effect.function, '__qualname__', effect.function)} on a {effect.node.type.__name__}"
@@ -237,11 +270,14 @@ def make_draft(
         switches=monitor.switches,
         frozen=frozen,
         native=native,
+        lifted=() if lifted is None else lifted.described(),
         raises=raised is not None,
         timings={"codegen": time.perf_counter() - started},
         namespace=namespace.values,
     )
-    return Draft(record, [node.obj() for node in operators.inputs] if graph is not None else [], entry, constants)
+    record.survey = make_survey(guard, policy.path, guard_source, namespace.values, list(known.values()))
+    inputs = [node.obj() for node in operators.inputs] if record.graph is not None else []
+    return Draft(record, inputs, entry, constants, lifted)
 
 
 def _modes_changed(entry: Entry) -> tuple[tuple[Any, ...], ...]:
@@ -257,6 +293,12 @@ def _modes_changed(entry: Entry) -> tuple[tuple[Any, ...], ...]:
     if not others:
         raise Boundary("impure-call", "modes of torch are not as they were before")
     return ((_torch.restore_modes, now),)
+
+
+def _check_key(policy: Policy, fact: Any) -> Any:
+    """What to remember when a check fails: the path of an object, or the key of a number."""
+    key = policy.unstable_key(fact)
+    return key if key is not None or fact is None else number_key(policy.path, fact)
 
 
 class Policy:

@@ -68,6 +68,11 @@ EVAL_FRAME_SETTERS: Final[tuple[Any, ...]] = tuple(
 """Switches of TorchDynamo, which its own decorators put back before they return."""
 
 TENSOR_BASE: Final = torch._C.TensorBase
+sym_sqrt: Final = torch._sym_sqrt  # type: ignore[attr-defined]
+MARKS: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
+"""Attributes of tensors in which `torch._dynamo` keeps the dimensions that were marked as dynamic."""
+
+STATIC_MARK: Final = "_dynamo_static_indices"
 parse_schema: Final = torch._C.parse_schema
 LEGACY_TENSOR: Final = type(torch.FloatTensor)
 
@@ -134,9 +139,11 @@ __all__ = [
     "IS_COMPILING_FLAG",
     "LEGACY_TENSOR",
     "LEGACY_VARIABLE",
+    "MARKS",
     "MODE_QUERIES",
     "NUMPY_SCALARS",
     "PLAIN_TENSORS",
+    "STATIC_MARK",
     "TENSOR_BASE",
     "TorchFunctionMode",
     "dismantle",
@@ -149,4 +156,5 @@ __all__ = [
     "push_mode",
     "remove_mode",
     "restore_modes",
+    "sym_sqrt",
 ]

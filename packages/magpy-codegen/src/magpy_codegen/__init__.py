@@ -6,8 +6,19 @@ from ._guard import Check, GuardWriter
 from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
 from ._raising import Raised, raised
-from ._source import Namespace, forget_source, make_function
+from ._source import Namespace, forget_source, make_function, one_line
 from ._steps import Step, StepKind
+from ._symbols import (
+    Computed,
+    Condition,
+    Expression,
+    Lifted,
+    Measured,
+    NumberNodes,
+    NumberWriter,
+    UnknownNumber,
+    plain,
+)
 from .kinds import builder
 
 __version__ = "0.1.0"
@@ -15,21 +26,31 @@ __version__ = "0.1.0"
 __all__ = [
     "Builder",
     "Check",
+    "Computed",
+    "Condition",
+    "Expression",
     "FactKind",
     "GuardWriter",
     "HeldFact",
     "Leave",
+    "Lifted",
+    "Measured",
     "MockWriter",
     "Namespace",
+    "NumberNodes",
+    "NumberWriter",
     "OperatorGraph",
     "Raised",
     "Step",
     "StepKind",
     "Unbuildable",
+    "UnknownNumber",
     "builder",
     "direct_form",
     "forget_source",
     "make_function",
+    "one_line",
+    "plain",
     "raised",
     "render",
 ]

@@ -134,6 +134,9 @@ class GuardWriter:
         checks: what each other failure number means.
         bound: path variables that the guard hands on, in order.
         tensors: nodes whose metadata are checked together.
+        lifted: gives the variable of a number that is an input of the record, None for one that is a fact.
+        origins: by number of a held fact the reference that it is about.
+        extra: variables that the guard hands on behind those of `bound`.
         steps: the guard once more, for the native check; None where a line has no native counterpart.
     """
 
@@ -162,6 +165,9 @@ class GuardWriter:
         self._mutable: list[Node] = []
         self._same: list[Fact] = []
         self.steps: list[Step] | None = []
+        self.lifted: Callable[[Node, Key], str | None] | None = None
+        self.extra: list[str] = []
+        self.origins: dict[int, tuple[Node, Key]] = {}
         self._registers: dict[int, int] = {}
         self._keywords: dict[str, int] = {}
         self.source = Source("def guard(args, kwargs):")
@@ -291,6 +297,9 @@ class GuardWriter:
         if kind is EdgeKind.TYPE:
             self._type(fact)
             return
+        if self.lifted is not None and (name := self.lifted(node, key)) is not None:
+            self._lift(fact, name)
+            return
         if node.index and self.pinned(node) and self._implied(node, key, target):
             return
         where = fact.location
@@ -322,6 +331,14 @@ class GuardWriter:
         else:
             self._reference(fact, value, text)
 
+    def _lift(self, fact: Fact, name: str) -> None:
+        """A number is an input: what is checked is its type."""
+        assert isinstance(fact.target, Atom)
+        kind = type(fact.target.value).__name__
+        self.source.add(f"{name} = {self._value(fact.node, fact.key)}")
+        text = f"{fact.key.kind.value} {fact.key.arg!r} is of type {kind}"
+        self._check(fact, f"type({name}) is not {kind}", text, fact.location)
+
     def _hold(self, node: Node, key: Key, target: Target, text: str, where: Any) -> None:
         """A fact about an object that the record holds, with an answer that it holds too."""
         obj, kind, arg = node.obj(), key.kind, key.arg
@@ -340,6 +357,7 @@ class GuardWriter:
         if ask is FactKind.OTHER and kind is EdgeKind.KEYS:
             ask, argument, expected = FactKind.KEYS, _Keys(self._helpers["keys_match"], expected), True
         self.held.append(HeldFact(ask, obj, argument, expected, plain, text, where, path))
+        self.origins[len(self.held) - 1] = (node, key)
         del obj, arg
 
     def _question(self, node: Node, key: Key) -> tuple[FactKind, Any]:

@@ -51,6 +51,8 @@ class MockWriter:
     """Writes the mock of one record.
 
     Attributes:
+        number: gives the variable of a number that differs from call to call, None for any other object.
+        passed: variables that the graph gets behind its tensors.
         outputs: tags (operator nodes) of the tensors that leave the graph, in order.
     """
 
@@ -76,6 +78,8 @@ class MockWriter:
         self._locate = locate
         self._names: dict[int, str] = {}
         self._output_names: dict[int, str] = {}
+        self.number: Callable[[Any], str | None] | None = None
+        self.passed: list[str] = []
         self._keep: list[Any] = []
         self._count = 0
         self.raised: Raised | None = None
@@ -111,9 +115,10 @@ class MockWriter:
             constants = [self.namespace.constant(each, "state") for each in arguments]
             self.add(f"{self.namespace.constant(function, function.__name__)}({', '.join(constants)})")
         out = Source("def mock(bound, run):")
-        if self.guard.bound:
-            out.add(f"({''.join(self.guard.names[node.index] + ', ' for node in self.guard.bound)}) = bound")
-        names = ", ".join(self.guard.name(node) for node in inputs)
+        if self.guard.bound or self.guard.extra:
+            handed = [*(self.guard.names[node.index] for node in self.guard.bound), *self.guard.extra]
+            out.add(f"({''.join(name + ', ' for name in handed)}) = bound")
+        names = ", ".join([*(self.guard.name(node) for node in inputs), *self.passed])
         outputs = "".join(f"o{index}, " for index in range(len(self.outputs)))
         self.runs_graph = bool(self.outputs)
         if outputs:
@@ -188,6 +193,8 @@ class MockWriter:
         if node is not None and node.external:
             return self.guard.name(node)
         if self._is_plain(obj):
+            if self.number is not None and (name := self.number(obj)) is not None:
+                return name
             kind = type(obj)
             if (text := literal(obj)) is not None:
                 return text

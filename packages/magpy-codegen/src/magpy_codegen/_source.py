@@ -14,7 +14,7 @@ _numbers = itertools.count()
 _RESERVED = frozenset(dir(builtins)) | {
     "args", "kwargs", "bound", "run", "guard", "mock", "held", "held_facts", "modes_match", "tensors_match"
 }  # fmt: skip
-_VARIABLE = re.compile(r"[vno]\d+|x")
+_VARIABLE = re.compile(r"[vnosdem]\d+|x")
 
 
 class Namespace:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TwinCall,
         TwinSlots,
     )
+    from magpy_runtime._symbolic import NotSymbolic, SymbolicGraph, Varying
 
 __version__ = "0.1.0"
 
@@ -40,13 +41,16 @@ _MODULES = {
     "Hints": "_graph_facts",
     "ModeCheck": "_checks",
     "NativeGuard": "_record",
+    "NotSymbolic": "_symbolic",
     "Record": "_record",
     "RecordCache": "_record",
     "RecordingFlag": "_record",
+    "SymbolicGraph": "_symbolic",
     "TensorCheck": "_checks",
     "TwinCall": "_record",
     "TwinSlots": "_record",
     "UnknownBackendError": "_backends",
+    "Varying": "_symbolic",
     "fact_table": "_checks",
     "guard_helpers": "_checks",
     "may_freeze": "_freezing",
@@ -66,13 +70,16 @@ __all__ = [
     "Hints",
     "ModeCheck",
     "NativeGuard",
+    "NotSymbolic",
     "Record",
     "RecordCache",
     "RecordingFlag",
+    "SymbolicGraph",
     "TensorCheck",
     "TwinCall",
     "TwinSlots",
     "UnknownBackendError",
+    "Varying",
     "fact_table",
     "guard_helpers",
     "may_freeze",

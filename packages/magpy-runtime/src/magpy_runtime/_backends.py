@@ -86,7 +86,7 @@ _UNSEEN = ("requires_grad_", "detach_", "set_data")
 """Operators on a tensor's own attributes: functionalisation drops them without a word."""
 
 
-def _for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Refuse what AOTAutograd would drop, and write `x.data` as `x.detach()`, whose aliases it tracks."""
     for node in list(module.graph.nodes):
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
@@ -102,10 +102,41 @@ def _for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule
     return module
 
 
-def _share_memory(inputs: list[torch.Tensor]) -> bool:
+def share_memory(inputs: list[torch.Tensor]) -> bool:
     """Whether two tensors lie on one storage."""
     storages = [each.untyped_storage()._cdata for each in inputs if each.layout is torch.strided]
     return len(set(storages)) != len(storages)
+
+
+class _Examples(torch.fx.Interpreter):
+    """Runs a graph on fake inputs and keeps each node's value."""
+
+    def __init__(self, module: torch.fx.GraphModule, mode: Any) -> None:
+        super().__init__(module)
+        self.mode = mode
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        n.meta["example_value"] = result
+        return result
+
+    def fetch_attr(self, target: str) -> Any:
+        found = super().fetch_attr(target)
+        return self.mode.from_tensor(found, static_shapes=True) if isinstance(found, torch.Tensor) else found
+
+
+def runs_examples(module: torch.fx.GraphModule, mode: Any) -> torch.fx.Interpreter:
+    """An interpreter of a graph, to be run on fake inputs; it keeps each node's value as its `example_value`."""
+    return _Examples(module, mode)
+
+
+def unwrapped(backend: Backend) -> Backend:
+    """A backend that is given fake inputs as they are: one of torch's registry without what makes them."""
+    if isinstance(backend, functools.partial):
+        if backend.func is registered:
+            return functools.partial(_torch.lookup_backend(backend.args[0]), **backend.keywords)
+        return functools.partial(unwrapped(backend.func), *backend.args, **backend.keywords)
+    return backend
 
 
 Note = Callable[[torch.fx.GraphModule, list[Any], list[int], Any], None]
@@ -123,21 +154,11 @@ def with_fake_inputs(
         note: called before the backend with the graph, the fake tensors on which it ran, their version counters before
             that, and what it returned; the grad mode is what the graph has left.
     """
-    module = _for_functionalization(module)
-    if updates(module) and _share_memory(inputs):
+    module = for_functionalization(module)
+    if updates(module) and share_memory(inputs):
         raise UnsupportedGraphError("inputs that share memory are updated in place")
     fake_mode = _torch.fake_mode()
     fakes = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
-
-    class Examples(torch.fx.Interpreter):
-        def run_node(self, n: torch.fx.Node) -> Any:
-            result = super().run_node(n)
-            n.meta["example_value"] = result
-            return result
-
-        def fetch_attr(self, target: str) -> Any:
-            found = super().fetch_attr(target)
-            return fake_mode.from_tensor(found, static_shapes=True) if isinstance(found, torch.Tensor) else found
 
     grad = torch.is_grad_enabled()
     # Operators that update inputs must not update the examples: they run on copies.
@@ -145,7 +166,7 @@ def with_fake_inputs(
     versions = [version_of(each) for each in copies]
     try:
         with fake_mode:
-            outputs = Examples(module).run(*copies)
+            outputs = runs_examples(module, fake_mode).run(*copies)
         if note is not None:
             note(module, copies, versions, outputs)
     finally:

@@ -161,6 +161,22 @@ def metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
     )
 
 
+_NONE: Final[frozenset[int]] = frozenset()
+
+
+def alike(one: tuple[Any, ...], other: tuple[Any, ...], free: frozenset[int]) -> bool:
+    """Whether metadata are the same but for sizes of some dimensions, and strides. See `metadata`."""
+    if one[:_SHAPE] != other[:_SHAPE] or one[_SHAPE + 2 :] != other[_SHAPE + 2 :]:
+        return False
+    sizes, others = one[_SHAPE], other[_SHAPE]
+    return len(sizes) == len(others) and all(
+        size == was or dim in free for dim, (size, was) in enumerate(zip(sizes, others, strict=True))
+    )
+
+
+_SHAPE: Final = 4
+
+
 class TensorCheck:
     """Metadata of a record's tensors, all at once.
 
@@ -168,11 +184,24 @@ class TensorCheck:
     tensor's metadata the comparison is done here.
     """
 
-    def __init__(self, tensors: list[torch.Tensor], entry: list[tuple[Any, ...]]) -> None:
+    def __init__(
+        self,
+        tensors: list[torch.Tensor],
+        entry: list[tuple[Any, ...]],
+        free: list[frozenset[int]] | None = None,
+    ) -> None:
+        """Keep what to compare with.
+
+        Args:
+            tensors: like those that have to come.
+            entry: their metadata on entry.
+            free: for each the dimensions whose size may be any; of a tensor that has one, strides may be any, too.
+        """
         self._entry = entry
+        self._free = free
         self._guards: Callable[..., bool] | None = None
         if all(metadata(tensor) == was for tensor, was in zip(tensors, entry, strict=True)):
-            self._guards = _torch.tensor_guards(tensors)
+            self._guards = _torch.tensor_guards(tensors, free)
 
     def native(self) -> Callable[..., bool]:
         """What the native guard calls: torch's check itself where that is enough."""
@@ -184,8 +213,10 @@ class TensorCheck:
             return bool(self._guards(*tensors))
         if len({id(tensor) for tensor in tensors}) != len(tensors):
             return False
+        free = self._free or [_NONE] * len(tensors)
         return all(
-            type(tensor) is was[0] and metadata(tensor) == was for tensor, was in zip(tensors, self._entry, strict=True)
+            type(tensor) is was[0] and (metadata(tensor) == was or (bool(dims) and alike(metadata(tensor), was, dims)))
+            for tensor, was, dims in zip(tensors, self._entry, free, strict=True)
         )
 
 

@@ -48,6 +48,8 @@ class Record(RecordSlots):
         frozen: whether the tensors that the graph takes for constants are as they were; None where it takes none.
         random: whether the graph draws random numbers.
         boundary: the boundary at which it ends, None where it ends with the call.
+        lifted: the numbers and sizes that are its inputs, in words, with why.
+        survey: gives the keys of all numbers and sizes that differ at a call; the guard only says which check fails first.
         raises: whether the mock gives an exception, which the call raises.
         hits: calls that it served.
         native: the guard as the dispatcher runs it; it gives what `guard` gives. None where there is only the Python.
@@ -73,6 +75,8 @@ class Record(RecordSlots):
     switches: bool = False
     frozen: FrozenCheck | None = None
     boundary: Any = None
+    lifted: tuple[str, ...] = ()
+    survey: Callable[[tuple[Any, ...], dict[str, Any]], list[Any]] | None = None
     raises: bool = False
     hits: int = 0
     native: NativeGuard | None = None
@@ -90,7 +94,7 @@ class Record(RecordSlots):
         self.namespace.clear()
         self.held = ()
         self.held_source = _no_source
-        self.run = self.graph = self.native = None
+        self.run = self.graph = self.native = self.survey = None
 
 
 def _no_source() -> tuple[str, dict[str, Any]]:
@@ -140,6 +144,8 @@ class RecordCache(CacheSlots):
                 self.failed[text] = self.failed.get(text, 0) + 1
                 if key is not None:
                     self.unstable.add(key)
+                if record.survey is not None:
+                    self.unstable.update(record.survey(args, kwargs))
 
     def add(self, record: Record) -> None:
         """Add a record in front."""

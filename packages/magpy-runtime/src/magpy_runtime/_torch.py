@@ -23,11 +23,26 @@ def global_state_check() -> Any:
     return GlobalStateGuard().check
 
 
-def tensor_guards(tensors: list[torch.Tensor]) -> Any:
-    """A callable that compares tensors' metadata with those of the given ones; it also wants them distinct."""
+def tensor_guards(tensors: list[torch.Tensor], free: list[frozenset[int]] | None = None) -> Any:
+    """A callable that compares tensors' metadata with those of the given ones; it also wants them distinct.
+
+    Args:
+        tensors: what has to come.
+        free: for each the dimensions whose size may be any; of a tensor that has one, strides may be any, too.
+    """
     from torch._C._dynamo.guards import TensorGuards
 
-    return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    if free is None or not any(free):
+        return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    sizes = [
+        [None if dim in dims else size for dim, size in enumerate(tensor.size())]
+        for tensor, dims in zip(tensors, free, strict=True)
+    ]
+    strides = [
+        [None] * tensor.dim() if dims or tensor.layout is not torch.strided else list(tensor.stride())
+        for tensor, dims in zip(tensors, free, strict=True)
+    ]
+    return TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
 
 
 def dispatch_keys(tensor: torch.Tensor) -> Any:
@@ -120,6 +135,65 @@ def fake_mode() -> Any:
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
 
+def symbolic_tensor(mode: Any, tensor: torch.Tensor, name: str, dims: set[int]) -> Any:
+    """A fake tensor of which some dimensions are symbols, strides what they are in terms of sizes."""
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    sizes = [DimDynamic.DYNAMIC if dim in dims else DimDynamic.STATIC for dim in range(tensor.dim())]
+    context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
+    return mode.from_tensor(tensor, source=ConstantSource(name), symbolic_context=context)
+
+
+def symbolic_number(env: Any, number: float, name: str) -> Any:
+    """A symbol for an int or a float; nothing is assumed of it."""
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    source = ConstantSource(name)
+    if isinstance(number, int):
+        return env.create_unspecified_symint_and_symbol(number, source, DimDynamic.DYNAMIC)
+    symbol = env.create_unspecified_symbol(number, source, DimDynamic.DYNAMIC)
+    return env.create_symfloatnode(symbol, hint=number, source=source)
+
+
+def bounds(env: Any, symbol: Any) -> tuple[int | None, int | None]:
+    """What the environment takes for the least and the greatest value of a symbol, None where that is no limit."""
+    if not symbol.is_integer:
+        return None, None
+    found = env.var_to_range[symbol]
+    lower, upper = (int(each) if each.is_Integer else None for each in (found.lower, found.upper))
+    if symbol.is_positive:
+        lower = max(lower or 1, 1)
+    return lower, upper
+
+
+def guards(env: Any) -> list[Any]:
+    """What was assumed of symbols, as sympy's expressions."""
+    return [each.expr for each in env.guards]
+
+
+def forget_floats(env: Any) -> None:
+    """Symbols of floats are in the graph no more: Inductor would want them to be constants."""
+    for symbol in [each for each in env.backed_var_to_val if not each.is_integer]:
+        del env.backed_var_to_val[symbol]
+
+
+def print_expression(expression: Any, names: dict[Any, str]) -> str:
+    """An expression as Python.
+
+    Raises:
+        KeyError: a symbol has no name.
+    """
+    from torch.fx.experimental.symbolic_shapes import SymExprPrinter
+
+    class Printer(SymExprPrinter):
+        def _print_Symbol(self, expr: Any) -> str:  # noqa: N802
+            return names[expr]
+
+    return str(Printer().doprint(expression))
+
+
 def tracing(mode: Any) -> Any:
     """The tracing context under which backends expect to be called."""
     from torch._guards import TracingContext
@@ -157,6 +231,7 @@ from_dlpack: Final = torch._C._from_dlpack
 
 __all__ = [
     "aot_autograd",
+    "bounds",
     "build_package",
     "changed_settings",
     "compile_fx",
@@ -165,14 +240,19 @@ __all__ = [
     "dispatch_keys",
     "dispatch_mode_depth",
     "fake_mode",
+    "forget_floats",
     "from_dlpack",
     "function_mode_depth",
     "global_state_check",
     "graphs_of_inductor",
+    "guards",
     "list_backends",
     "load_package",
     "lookup_backend",
     "min_cut_partition",
+    "print_expression",
+    "symbolic_number",
+    "symbolic_tensor",
     "tensor_guards",
     "to_dlpack",
     "tracing",

@@ -31,7 +31,8 @@ def build_bytearray(writer: MockWriter, obj: bytearray) -> str:
 def build_size(writer: MockWriter, obj: torch.Size) -> str:
     """A tensor's size."""
     name = writer.fresh(obj)
-    writer.add(f"{name} = {writer.namespace.constant(torch.Size, 'Size')}({list(obj)!r})")
+    sizes = ", ".join([writer.value(size) for size in obj])
+    writer.add(f"{name} = {writer.namespace.constant(torch.Size, 'Size')}([{sizes}])")
     return name
 
 

@@ -1,0 +1,223 @@
+"""Operator graphs of varying sizes: run on fake inputs with symbols, under a shape environment of torch's.
+
+The environment says what sizes are in terms of the inputs' sizes, and collects what was assumed of them: by operators, by
+the backend, and by the program. All of that becomes lines of the record's guard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+
+from . import _torch
+from ._backends import (
+    Backend,
+    Compiled,
+    UnsupportedGraphError,
+    eager,
+    for_functionalization,
+    runs_examples,
+    share_memory,
+    unwrapped,
+)
+from ._graph_facts import updates
+from ._inductor import Inductor
+
+
+class NotSymbolic(Exception):
+    """A graph cannot be run or compiled with symbols."""
+
+
+@dataclass(frozen=True, slots=True)
+class Varying:
+    """A graph's input that varies.
+
+    Attributes:
+        dims: of a tensor, by number of a dimension that varies the name of its size.
+        name: of a number, its name.
+    """
+
+    dims: dict[int, str] = field(default_factory=dict)
+    name: str = ""
+
+
+class SymbolicGraph:
+    """A graph on fake inputs with symbols.
+
+    Attributes:
+        module: the graph.
+        fakes: its fake inputs.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, inputs: list[Any], varying: list[Varying]) -> None:
+        """Run a graph on fake inputs; each node's value is kept as its `example_value`.
+
+        Args:
+            module: the graph.
+            inputs: its real inputs: tensors, then numbers.
+            varying: for each input what of it varies.
+
+        Raises:
+            NotSymbolic: an operator cannot be run with symbols.
+        """
+        self.module = module
+        self._aliases = share_memory([each for each in inputs if isinstance(each, torch.Tensor)])
+        self._mode = _torch.fake_mode()
+        self._env = self._mode.shape_env
+        self._names: dict[Any, str] = {}
+        self._strides: list[tuple[int, str]] = []
+        grad = torch.is_grad_enabled()
+        try:
+            pairs = [
+                self._fake(number, each, of) for number, (each, of) in enumerate(zip(inputs, varying, strict=True))
+            ]
+            self.fakes = [fake for fake, _ in pairs]
+            with self._mode:
+                runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
+        except NotSymbolic:
+            raise
+        except Exception as error:
+            raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
+        finally:
+            torch.set_grad_enabled(grad)
+        for node, fake in zip(module.graph.find_nodes(op="placeholder"), self.fakes, strict=True):
+            node.meta["example_value"] = fake
+
+    def _fake(self, number: int, real: Any, varying: Varying) -> tuple[Any, Any]:
+        """A fake input, and a copy on which the graph runs, for it may change it."""
+        if not isinstance(real, torch.Tensor):
+            fake = _torch.symbolic_number(self._env, real, f"n{number}")
+            self._names[fake.node.expr] = varying.name
+            return fake, fake
+        if not varying.dims:
+            return self._mode.from_tensor(real, static_shapes=True), self._mode.from_tensor(real, static_shapes=True)
+        if real.layout is not torch.strided or real.is_quantized:
+            raise NotSymbolic(f"a tensor of layout {real.layout}")
+        stand_in = torch.empty_strided(real.size(), real.stride(), dtype=real.dtype, device=real.device)
+        stand_in.requires_grad_(real.requires_grad)
+        fake = _torch.symbolic_tensor(self._mode, stand_in, f"t{number}", set(varying.dims))
+        for dim, name in varying.dims.items():
+            size = fake.size(dim)
+            if isinstance(size, torch.SymInt):
+                self._names[size.node.expr] = name
+        with self._mode:
+            copy = torch.empty_strided(fake.size(), fake.stride(), dtype=fake.dtype, device=fake.device)
+            copy.requires_grad_(real.requires_grad)
+        return fake, copy
+
+    def size(self, number: int, dim: int) -> str:
+        """The size of a dimension of an input, as text."""
+        return self.text(self.fakes[number].size(dim))
+
+    def strides(self, number: int) -> str:
+        """The strides of an input as a tuple in text."""
+        return f"({''.join(self.text(each) + ', ' for each in self.fakes[number].stride())})"
+
+    def text(self, value: Any) -> str:
+        """A number in terms of the inputs' names, as Python.
+
+        Raises:
+            NotSymbolic: it is not known in these terms.
+        """
+        if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return repr(value)
+        return self._print(value.node.expr)
+
+    def hint(self, value: Any) -> Any:
+        """What a number is now."""
+        return value.node.hint if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) else value
+
+    def specialize(self, value: Any) -> Any:
+        """Let a number be what it is now."""
+        if isinstance(value, torch.SymInt):
+            return int(value)
+        if isinstance(value, torch.SymBool):
+            return bool(value)
+        return float(value) if isinstance(value, torch.SymFloat) else value
+
+    def _print(self, expression: Any) -> str:
+        try:
+            return _torch.print_expression(expression, self._names)
+        except KeyError as unknown:
+            raise NotSymbolic(f"a size that depends on {unknown}") from unknown
+
+    def compile(self, backend: Backend) -> Compiled:
+        """Give the graph to a backend.
+
+        Raises:
+            NotSymbolic: the backend cannot compile it.
+        """
+        if backend is eager:
+            return self.module.forward
+        try:
+            for_functionalization(self.module)
+        except UnsupportedGraphError as error:
+            raise NotSymbolic(str(error)) from error
+        if self._aliases and updates(self.module):
+            raise NotSymbolic("inputs that share memory are updated in place")
+        floats = self._floats_as_tensors()
+        try:
+            with _torch.tracing(self._mode):
+                if isinstance(backend, Inductor):
+                    compiled = _torch.compile_fx(self.module, self.fakes, config_patches=backend.settings)
+                else:
+                    compiled = unwrapped(backend)(self.module, self.fakes)
+        except Exception as error:
+            raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
+        return _with_floats(compiled, floats) if floats else compiled
+
+    def _floats_as_tensors(self) -> tuple[int, ...]:
+        """Backends take floats as tensors of no dimensions whose item is read in the graph, where it is no tensor's dtype."""
+        found = []
+        placeholders = self.module.graph.find_nodes(op="placeholder")
+        for number, node in enumerate(placeholders):
+            if not isinstance(node.meta["example_value"], torch.SymFloat):
+                continue
+            found.append(number)
+            users = list(node.users)
+            with self.module.graph.inserting_after(placeholders[-1]):
+                item = self.module.graph.call_method("item", (node,))
+            for user in users:
+                user.replace_input_with(node, item)
+            self.fakes[number] = self._mode.from_tensor(torch.tensor(0.5, dtype=torch.float64), static_shapes=True)
+            node.meta["example_value"] = self.fakes[number]
+        if found:
+            self.module.recompile()
+            _torch.forget_floats(self._env)
+        return tuple(found)
+
+    def assumptions(self) -> list[str]:
+        """What was assumed of the inputs so far, as Python.
+
+        Raises:
+            NotSymbolic: it cannot be said in terms of their names.
+        """
+        found: dict[str, None] = {}
+        for symbol, name in self._names.items():
+            lower, upper = _torch.bounds(self._env, symbol)
+            if lower is not None:
+                found[f"{name} >= {lower}"] = None
+            if upper is not None:
+                found[f"{name} <= {upper}"] = None
+        for expression in _torch.guards(self._env):
+            found[self._print(expression)] = None
+        found.pop("True", None)
+        return list(found)
+
+
+def _with_floats(compiled: Compiled, floats: tuple[int, ...]) -> Compiled:
+    """A function that takes some of its inputs as floats, around one that takes them as tensors."""
+
+    def run(*inputs: Any) -> Any:
+        passed = [*inputs]
+        for number in floats:
+            passed[number] = torch.tensor(passed[number], dtype=torch.float64)
+        return compiled(*passed)
+
+    return run
+
+
+__all__ = ["NotSymbolic", "SymbolicGraph", "Varying"]

@@ -1,0 +1,256 @@
+"""Update rules for numbers and sizes that vary: where they come from, what is asked of them, and who only reads them.
+
+The rules stand before those of a plain run (`_monitor.Monitor`) and are only used where something is lifted. What follows a
+number is: references (not at all, see `_numbers`), arithmetic, comparisons, branches, operators of torch, and questions for a
+tensor's sizes. Everything else reads the number's value, which then has to be the same at each call.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+
+from magpy_annotations import Registry
+from magpy_codegen import Expression
+from magpy_refgraph import EdgeKind, Key, Node
+from magpy_runtime.capture import NULL
+
+from . import _torch
+from ._lifted_calls import CALLS, HARMLESS, REFERENCES
+from ._lifted_tensors import LiftedTensors
+from ._monitor import Monitor, Run
+from ._numbers import LIFTABLE, Wish, is_number
+
+_LOADS: Final = frozenset(
+    {"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "BINARY_SUBSCR",
+     "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF"}
+)  # fmt: skip
+_MOVES: Final = frozenset(
+    {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF", "STORE_ATTR", "DELETE_ATTR", "GET_ITER",
+     "GET_YIELD_FROM_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND", "DICT_UPDATE", "DICT_MERGE", "RAISE_VARARGS",
+     "IMPORT_NAME", "IMPORT_FROM", "CHECK_EXC_MATCH", "CHECK_EG_MATCH", "BEFORE_WITH", "WITH_EXCEPT_START",
+     "LOAD_SUPER_ATTR", "MATCH_CLASS", "STORE_NAME", "FOR_ITER", "SEND", "RETURN_VALUE", "YIELD_VALUE"}
+)  # fmt: skip
+"""Instructions that hand on references, or call Python code, and look at no number."""
+
+
+def find_wish(
+    dynamic: bool | None, unstable: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Wish | None:
+    """What is to be lifted in the next monitored run, None for nothing.
+
+    Args:
+        dynamic: the user's option.
+        unstable: what did not hold at earlier calls.
+        args: positional arguments.
+        kwargs: keyword arguments.
+    """
+    if dynamic is False:
+        return None
+    if dynamic:
+        return Wish(everything=True)
+    facts = frozenset(key for key in unstable if type(key) is tuple and key and key[0] in ("number", "size"))
+    return Wish(facts=facts) if facts or _is_marked((args, kwargs), 3) else None
+
+
+def _is_marked(value: Any, depth: int) -> bool:
+    """Whether the user marked a dimension of a tensor as dynamic."""
+    if issubclass(type(value), torch.Tensor):
+        attributes = getattr(value, "__dict__", None) or {}
+        return any(mark in attributes for mark in _torch.MARKS)
+    if not depth:
+        return False
+    if type(value) in (tuple, list):
+        return any(_is_marked(each, depth - 1) for each in value)
+    return type(value) is dict and any(_is_marked(each, depth - 1) for each in value.values())
+
+
+def make_monitor(registry: Registry, dynamic: bool | None, unstable: Iterable[Any], args: Any, kwargs: Any) -> Monitor:
+    """A monitor for the next run; see `find_wish`."""
+    wish = find_wish(dynamic, unstable, args, kwargs)
+    return Monitor(registry) if wish is None else LiftingMonitor(registry, wish, dynamic)
+
+
+class LiftingMonitor(LiftedTensors):
+    """Watches one call with lifted numbers."""
+
+    def __init__(self, registry: Registry, wish: Wish, dynamic: bool | None) -> None:
+        super().__init__(registry)
+        self.dynamic_option = dynamic
+        self._start(wish)
+        self._watch_builtins()
+
+    def _watch_builtins(self) -> None:
+        self.specials = {
+            identity: rule if identity in HARMLESS else self._reading(rule) for identity, rule in self.specials.items()
+        }
+
+    def _renew(self, point: Any, args: tuple[Any, ...]) -> None:
+        """The next segment starts: numbers that the last one lifted are slots of this one."""
+        unstable = point.cache.unstable
+        facts = frozenset(key for key in unstable if type(key) is tuple and key and key[0] in ("number", "size"))
+        self._start(Wish(everything=self.dynamic_option is True, facts=facts))
+        super()._renew(point, args)
+        self._watch_builtins()
+        self.flush()
+
+    def run(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        point: Any = None,
+        box: list[tuple[Any, ...]] | None = None,
+    ) -> Run:
+        """Watch a call, or the rest of one; arguments and slots that are lifted are objects of their own."""
+        if box is not None:
+            box[0] = self.lifted_arguments(box[0], {})[0]
+        else:
+            args, kwargs = self.lifted_arguments(args, kwargs)
+        return super().run(function, args, kwargs, point, box)
+
+    # -- instructions -------------------------------------------------------------------------------------------------
+
+    def plan_for(self, code: types.CodeType) -> Any:
+        """The plan of a code object, with what lifted numbers need around each instruction."""
+        plan = super().plan_for(code)
+        if plan is None:
+            return None
+        for instruction in dis.get_instructions(code):
+            place = instruction.offset // 2
+            item = plan[place]
+            name = instruction.opname
+            if item is None or name in _MOVES:
+                continue
+            plan[place] = self._around(name, instruction, item)
+        return plan
+
+    def _around(self, opname: str, instruction: dis.Instruction, item: tuple[Any, ...]) -> tuple[Any, ...]:
+        before, after, n_in, n_out, arg, *rest = item
+        look, needed = self._look(opname, instruction, n_in)
+        loads = opname in _LOADS or opname in CALLS or opname == "BINARY_OP" or opname.startswith("UNARY_")
+        start = max(needed - n_in, 0)
+        calls = opname in CALLS
+        if opname == "PRECALL":
+            loads = False
+
+        def before_it(inputs: tuple[Any, ...], arg: Any) -> Any:
+            self.flush()
+            self.answer = None
+            self.compares = False
+            if look is not None:
+                look(inputs[-needed:] if needed else ())
+            answer = self._answered()
+            state = None if before is None else before(inputs[start:], arg)
+            self.compares = False
+            followed, self.followed = self.followed, []
+            given = self._answered()
+            if opname == "PRECALL":
+                self.prepared = (followed, given)
+                return state
+            if calls and n_in == 0:
+                (followed, answer), self.prepared = self.prepared, ([], None)
+            elif given is not None:
+                answer = given
+            if loads:
+                return (state, followed, answer)
+            self._settle(followed, NULL)
+            return state
+
+        def after_it(state: Any, outputs: tuple[Any, ...] | None, arg: Any) -> None:
+            if not loads:
+                after(state, outputs, arg)
+                return
+            inner, followed, answer = state
+            self.flush()
+            if opname == "LOAD_GLOBAL" or opname == "LOAD_NAME":
+                self._seen_anew(outputs)
+            if after is not None:
+                after(inner, outputs if n_out or not outputs else (), arg)
+            followed += self.followed
+            self.followed = []
+            kinds = REFERENCES
+            if calls:
+                called = self.calls.get(self._depth())
+                kinds = LIFTABLE if called is None else called[1]
+                if called is not None and called[0] is len and answer is None:
+                    answer = self.lengths
+            self._loaded(outputs, followed, answer, kinds)
+
+        return (
+            before_it,
+            after_it if after is not None or loads else None,
+            max(n_in, needed),
+            max(n_out, 1) if loads else n_out,
+            arg,
+            *rest,
+        )
+
+    def _answered(self) -> Expression | None:
+        """What the current instruction will give, once."""
+        answer, self.answer = self.answer, None
+        return answer
+
+    def _seen_anew(self, outputs: tuple[Any, ...] | None) -> None:
+        """A global that is a number is looked up each time that it is loaded."""
+        if outputs and is_number(outputs[-1]):
+            namespace = id(self.recorder.globals())
+            for key in [
+                key for key, value in self.globals_seen.items() if key[0] == namespace and value is outputs[-1]
+            ]:
+                del self.globals_seen[key]
+
+    def _loaded(
+        self,
+        outputs: tuple[Any, ...] | None,
+        followed: list[tuple[Node, Key, Any]],
+        answer: Expression | None,
+        kinds: frozenset[EdgeKind],
+    ) -> None:
+        """An instruction has put a value on the stack: if it is a lifted number, an object of its own takes its place."""
+        loaded = outputs[-1] if outputs else NULL
+        root = self._settle(followed, loaded, kinds)
+        expression = answer if answer is not None else root
+        if expression is None or not outputs or self.numbers.find(loaded) is not None:
+            return
+        if type(loaded) is type(expression.value) and (loaded == expression.value or loaded != loaded):
+            self.recorder.poke(0, self.numbers.carry(expression))
+        else:
+            self.numbers.give_up("an operation on numbers gave something else than expected")
+
+    def _look(self, opname: str, instruction: dis.Instruction, n_in: int) -> tuple[Any, int]:
+        """What is to be looked at before an instruction, and how many values of the stack that takes."""
+        if opname == "BINARY_OP":
+            symbol = instruction.argrepr
+            return (lambda inputs: self.arithmetic(symbol.removesuffix("="), inputs)), 2
+        if opname.startswith("UNARY_"):
+            if opname == "UNARY_NOT":
+                return self.asked_truth, 1
+            return (lambda inputs: self.negated(opname, inputs[0])), 1
+        if opname == "COMPARE_OP":
+            symbol = instruction.argval if isinstance(instruction.argval, str) else instruction.argrepr
+            operator_ = symbol.removeprefix("bool(").removesuffix(")")
+            return (lambda inputs: self.compared(operator_, *inputs)), 2
+        if opname == "TO_BOOL" or "IF_TRUE" in opname or "IF_FALSE" in opname:
+            return self.asked_truth, 1
+        if opname == "IS_OP":
+            return self.identified, 2
+        if opname == "CONTAINS_OP":
+            return self.searched, 2
+        if opname in ("BINARY_SUBSCR", "DELETE_SUBSCR"):
+            return (lambda inputs: self.subscripted(inputs[0], inputs[1])), 2
+        if opname == "STORE_SUBSCR":
+            return (lambda inputs: self.subscript_stored(*inputs)), 3
+        if opname == "BINARY_SLICE":
+            return (lambda inputs: self.subscripted(inputs[0], inputs[1:])), 3
+        if opname == "STORE_SLICE":
+            return (lambda inputs: self.subscript_stored(inputs[0], inputs[1], inputs[2:])), 4
+        if opname in ("BUILD_MAP", "MAP_ADD"):
+            return (lambda inputs: self.consume(*inputs[::2])), n_in
+        if opname in _LOADS or opname in CALLS:
+            return None, 0
+        return (lambda inputs: self.consume(*inputs)), n_in
