@@ -7,6 +7,7 @@ library only; what a task needs is installed into the environments that it makes
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -25,6 +26,7 @@ OTHER_PYTHONS = ("3.12", "3.13")
 # What runs without torch: these packages' tests on the other Python versions (see conftest.py for what is left out).
 TORCH_FREE = ("magpy-refgraph", "magpy-annotations", "magpy-runtime")
 # ... and these of the tests that cross packages.
+VERIFIED_TESTS = [ROOT / "tests" / f"test_{name}.py" for name in ("programs", "exceptions", "iterators")]
 TORCH_FREE_TESTS = (ROOT / "tests" / "test_rules.py",)
 # The example of somebody else's package, which tests/test_demo_package.py builds and installs.
 DEMO_SOURCE = ROOT / "examples" / "magpy-annotations-demo" / "src" / "magpy_annotations_demo"
@@ -54,6 +56,9 @@ def test(rest: list[str]) -> int:
     environment = _installed("test", "models")
     folders = [package.tests for package in layout.packages() if package.tests.is_dir()]
     failed = _pytest(environment, folders, "main", rest) != 0
+    os.environ["MAGPY_VERIFY"] = "1"  # once more, with the first hit of each record verified
+    failed |= _pytest(environment, VERIFIED_TESTS, "verified", rest) != 0
+    del os.environ["MAGPY_VERIFY"]
     for version in OTHER_PYTHONS:
         failed |= _test_without_torch(version, rest) != 0
     return summary([]) or int(failed)

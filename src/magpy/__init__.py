@@ -4,6 +4,7 @@ from ._api import Info, compile, disable, info, reset, wait  # noqa: A004 - the 
 from ._compiled import FullGraphError, NotCompiled, NotCompiledWarning
 from ._explain import explain
 from ._reasons import REASONS, Reason
+from ._verify import VerificationWarning
 
 __version__ = "0.1.0"
 
@@ -14,6 +15,7 @@ __all__ = [
     "NotCompiled",
     "NotCompiledWarning",
     "Reason",
+    "VerificationWarning",
     "compile",
     "disable",
     "explain",

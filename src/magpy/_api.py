@@ -14,6 +14,7 @@ import torch
 from magpy_runtime import resolve
 
 from ._compiled import Compiled, Config
+from ._env import VERIFY
 from ._module import compile_module, entries_of_module
 from ._refusals import NotCompiled, strip
 
@@ -31,6 +32,7 @@ def compile(  # noqa: A001
     record_limit: int = 8,
     freeze: bool = False,
     compile_async: bool = False,
+    verify: int | None = None,
 ) -> T: ...
 
 
@@ -45,6 +47,7 @@ def compile(  # noqa: A001
     record_limit: int = 8,
     freeze: bool = False,
     compile_async: bool = False,
+    verify: int | None = None,
 ) -> Callable[[T], T]: ...
 
 
@@ -58,6 +61,7 @@ def compile(  # noqa: A001 - the name that users know from torch
     record_limit: int = 8,
     freeze: bool = False,
     compile_async: bool = False,
+    verify: int | None = None,
 ) -> Any:
     """Compile a function or a module by watching it run.
 
@@ -77,6 +81,8 @@ def compile(  # noqa: A001 - the name that users know from torch
             written through `.data`, a numpy array or from another process is not seen.
         compile_async: return the first result before the backend has compiled. A thread compiles while calls run
             natively, and later calls are served by the record (`magpy.wait` waits for it).
+        verify: the first so many hits of each record also run natively, and must not differ (`VerificationWarning`); the
+            user gets the native result. None: as the environment variable MAGPY_VERIFY says, else 0.
 
     Returns:
         A function for a function; for a module a module of the same class that shares everything with the original.
@@ -93,10 +99,13 @@ def compile(  # noqa: A001 - the name that users know from torch
         ("record_limit", record_limit, (int,)),
         ("freeze", freeze, (bool,)),
         ("compile_async", compile_async, (bool,)),
+        ("verify", verify, (int, NoneType)),
     ):
-        if not isinstance(value, kinds) or (kinds == (int,) and isinstance(value, bool)):
+        if not isinstance(value, kinds) or (int in kinds and isinstance(value, bool)):
             expected = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise TypeError(f"{name} must be {expected}, not {type(value).__qualname__} ({value!r})")
+    if verify is None:
+        verify = int(VERIFY) if VERIFY.isdecimal() else 0
     if record_limit < 1:
         raise ValueError(f"record_limit must be at least 1, not {record_limit}")
     config = Config(
@@ -108,6 +117,7 @@ def compile(  # noqa: A001 - the name that users know from torch
         record_limit=record_limit,
         freeze=freeze,
         compile_async=compile_async,
+        verify=verify,
     )
     if target is None:
         return functools.partial(_compile, config=config)

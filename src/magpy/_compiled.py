@@ -31,6 +31,7 @@ from ._recording import Draft, make_draft
 from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, strip, warn
 from ._segments import BoundarySite, Point, Tree
 from ._state import is_own
+from ._verify import VerificationWarning, can_verify, verify
 
 _ATTEMPTS: Final = 3
 _LONGEST_WAIT: Final = 1 << 16
@@ -49,6 +50,7 @@ class Config:
     record_limit: int
     freeze: bool = False
     compile_async: bool = False
+    verify: int = 0
 
 
 @dataclass(slots=True)
@@ -183,6 +185,12 @@ class Compiled(Dispatcher):
 
     def serve_found(self, record: Record, bound: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve a call that a record's guard has let pass."""
+        if self.config.verify > record.verified:
+            record.verified += 1
+            if record.boundary is None and (refused := can_verify()) is None:
+                return self._verified(record, bound, args, kwargs)
+            why = refused if record.boundary is None else "what comes before and after a boundary"
+            self._note(Refusal("unverified", why or ""))
         random_state = torch.default_generator.get_state() if record.random else None
         try:
             result = record.mock(bound, record.run)
@@ -204,6 +212,48 @@ class Compiled(Dispatcher):
         self._drop(record)
         self._refuse(problem)
         return result
+
+    def _verified(self, record: Record, bound: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serve a hit natively, and compare with what the record gives in a copy of the process."""
+
+        def served() -> Any:
+            result = record.mock(bound, record.run)
+            if record.raises:
+                _raise_built(result)
+            return result
+
+        def program() -> Any:
+            with _torch.compiling():  # as the record was made
+                return self.target(*args, **kwargs)
+
+        def watch() -> list[str]:
+            monitor = Monitor(registry())
+            monitor.prepare(None, None, self.cache.unstable)
+            run = monitor.run(self.target, args, kwargs)
+            if run.failure is not None:
+                return [str(run.failure)]
+            failure = self._draft(monitor, run)
+            if failure is not None:
+                return [str(failure)]
+            return new_facts(record, monitor.drafts[-1][1].record)
+
+        roots = [(f"argument {number}", arg) for number, arg in enumerate(args)]
+        roots += [(f"argument {name}", arg) for name, arg in kwargs.items()]
+        roots.append(("the function", self.target))
+        outcome = verify(program, served, watch, roots, self.config.backend_name)
+        record.hits += 1
+        self.statistics.hits += 1
+        if outcome.unverified is not None:
+            self._note(Refusal("unverified", outcome.unverified))
+        if outcome.difference is not None:
+            missing = f"; not guarded: {'; '.join(outcome.missing[:3])}" if outcome.missing else ""
+            boundary = Refusal("verification-failed", outcome.difference + missing)
+            self._drop(record)
+            self._note(boundary)
+            warn(_name(self.target), boundary, VerificationWarning)
+        if outcome.error is not None:
+            _raise(outcome.error)
+        return outcome.result
 
     # -- behind a boundary --------------------------------------------------------------------------------------------
 
@@ -513,6 +563,8 @@ class Compiled(Dispatcher):
 
     def _wrap(self, record: Record) -> None:
         """A graph was compiled."""
+        if self.config.verify:
+            record.native = None  # calls come to `serve_found`
         for name, seconds in record.timings.items():
             self._add_time(name, seconds)
         if record.mutates and record.run is not None and not getattr(record.run, "functional", False):
@@ -671,6 +723,19 @@ def _release(monitor: Monitor, kept: set[int]) -> None:
 def monitor_hint(monitor: Monitor) -> Any:
     """The instruction that the next run takes for a boundary as a whole, if this one has found such."""
     return monitor.hint
+
+
+def new_facts(old: Record, new: Record) -> list[str]:
+    """What the guard of a record checks that another one's does not, in words: the reads, then those with other answers."""
+
+    def checks(record: Record) -> dict[str, str]:
+        lines = f"{record.guard_source}{record.held_source()[0]}".splitlines()
+        pairs = [line.strip().partition("  # ") for line in lines if "  # " in line]
+        return {words: code.partition(": return")[0] for code, _, words in pairs}
+
+    known, found = checks(old), checks(new)
+    unread = [words for words in found if words not in known]
+    return unread + [words for words, code in found.items() if known.get(words, code) != code]
 
 
 def is_disabled(target: Any) -> bool:

@@ -24,5 +24,8 @@ HAS_METHOD_LOADS: Final = PYTHON >= (3, 12)
 AFTER_LOOP: Final = 0 if PYTHON < (3, 12) else 1 if PYTHON < (3, 13) else 2
 """How many instructions behind its target FOR_ITER goes on when the iterator is exhausted (END_FOR, POP_TOP)."""
 
+VERIFY: Final = os.environ.get("MAGPY_VERIFY", "")
+"""How many hits of each record are verified where `compile` does not say; see `_verify`."""
+
 STRICT: Final = os.environ.get("MAGPY_STRICT") == "1"
 """Check MagPy itself at each call, as its tests do; see `_strict`."""

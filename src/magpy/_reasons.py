@@ -145,9 +145,19 @@ _TABLE = (
         advice="Update inputs in place outside of the compiled function, or after the operator that may raise.",
     ),
     Reason(
+        slug="unverified",
+        message="a hit could not be verified: {detail}",
+        advice="The call was served like any other; see the page on verifying for what can be verified.",
+    ),
+    Reason(
         slug="value-identity",
         message="the identity of a plain value was used: {detail}",
         advice="Compare numbers and strings with == instead of `is`; do not use id() or hash() of objects.",
+    ),
+    Reason(
+        slug="verification-failed",
+        message="a record gave something else than the program itself: {detail}",
+        advice="The user got what the program gave, and the record was dropped. Please report this.",
     ),
 )
 

@@ -75,8 +75,8 @@ def settle(boundary: Boundary) -> Boundary:
     return boundary
 
 
-def warn(name: str, boundary: Boundary) -> None:
-    """Say once that a callable runs natively, at the line of the user that calls it."""
+def warn(name: str, boundary: Boundary, category: type[Warning] | None = None) -> None:
+    """Say once that a callable runs natively, or what else there is to say, at the line of the user that calls it."""
     level = 1
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and is_own(frame.f_code.co_filename):
@@ -84,9 +84,12 @@ def warn(name: str, boundary: Boundary) -> None:
         level += 1
     place = f" ({boundary.file}:{boundary.line})" if boundary.file else ""
     try:
-        warnings.warn(f"{name} runs natively: {boundary}{place}", NotCompiledWarning, stacklevel=level)
+        said = f"{name} runs natively: {boundary}{place}" if category is None else f"{name}: {boundary}{place}"
+        warnings.warn(said, category or NotCompiledWarning, stacklevel=level)
     except Exception:
-        pass  # warnings are errors here, but what the program does must not depend on MagPy
+        if category is not None:
+            raise
+        # warnings are errors here, but what the program does must not depend on MagPy
 
 
 def strip(error: BaseException) -> None:

@@ -5,7 +5,9 @@ Checked against torch 2.11 to 2.14; `tests/test_torch_names.py` looks each one u
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -130,6 +132,17 @@ def restore_modes(state: tuple[Any, ...]) -> None:
         pass
 
 
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """`torch.compiler.is_compiling()` answers True meanwhile."""
+    before = COMPILER_GLOBALS[IS_COMPILING_FLAG]
+    COMPILER_GLOBALS[IS_COMPILING_FLAG] = True
+    try:
+        yield
+    finally:
+        COMPILER_GLOBALS[IS_COMPILING_FLAG] = before
+
+
 __all__ = [
     "ATOM_TYPES",
     "COMPILER_GLOBALS",
@@ -146,6 +159,7 @@ __all__ = [
     "STATIC_MARK",
     "TENSOR_BASE",
     "TorchFunctionMode",
+    "compiling",
     "dismantle",
     "dispatch_mode_depth",
     "function_mode_depth",

@@ -52,6 +52,7 @@ class Record(RecordSlots):
         survey: gives the keys of all numbers and sizes that differ at a call; the guard only says which check fails first.
         raises: whether the mock gives an exception, which the call raises.
         hits: calls that it served.
+        verified: calls that were verified.
         native: the guard as the dispatcher runs it; it gives what `guard` gives. None where there is only the Python.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
     """
@@ -78,6 +79,7 @@ class Record(RecordSlots):
     lifted: tuple[str, ...] = ()
     survey: Callable[[tuple[Any, ...], dict[str, Any]], list[Any]] | None = None
     raises: bool = False
+    verified: int = 0
     hits: int = 0
     native: NativeGuard | None = None
     timings: dict[str, float] = field(default_factory=dict)
