@@ -34,6 +34,10 @@ def fact(kind, obj, key, expected, plain=False):
     return HeldFact(kind, obj, key, expected, plain, kind.name.lower(), None, None)
 
 
+class Slotted:
+    __slots__ = ("a",)
+
+
 class Plain:
     attribute = 1
 
@@ -96,6 +100,13 @@ def changes():
         lambda: keyed.__setitem__("a", keyed.pop("a")),
     )
     derived = type("D", (classes,), {})
+    slotted = Slotted()
+    slotted.a = NEW
+    yield FactKind.MEMBER, slotted, "a", NEW, lambda: setattr(slotted, "a", 1)
+    unset = Slotted()
+    yield FactKind.MEMBER, unset, "a", ABSENT, lambda: setattr(unset, "a", 1)
+    part = torch.ones(4)[2:]
+    yield FactKind.MEMBER, part, "storage_offset", 2, lambda: part.set_(torch.ones(3))
     base = lambda cls: HELPERS["super_lookup"](cls, derived, "attribute")
     yield FactKind.SUPER, derived, base, 1, lambda: setattr(classes, "attribute", 4)
 

@@ -20,6 +20,7 @@ typedef enum {
     ASK_OTHER,      /* `key(obj)`, a function of MagPy's */
     ASK_KEYS,       /* the same, and it depends on nothing but the keys of a container */
     ASK_SUPER,      /* the same, and it depends on nothing but a class and its bases */
+    ASK_MEMBER,     /* an instance's C member `key`, such as a slot; a method without arguments is called */
     ASK_KINDS
 } Question;
 

@@ -41,6 +41,33 @@ mp_builtin_length(PyObject *object)
     return -1;
 }
 
+/* A C member of an instance: a new reference, NULL where it is not set or there is none. A fact of a C type that has no
+ * attribute of its own, storage_offset() of a tensor, comes from a method. No code of the user's runs. */
+static PyObject *
+member(PyObject *object, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject *descriptor = _PyType_Lookup(type, name), *found;
+    if (descriptor == NULL) {
+        return NULL;
+    }
+    Py_INCREF(descriptor);
+    if (Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) {
+        found = PyObject_CallOneArg(descriptor, object);
+    }
+    else if (Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || Py_IS_TYPE(descriptor, &PyGetSetDescr_Type)) {
+        found = Py_TYPE(descriptor)->tp_descr_get(descriptor, object, (PyObject *)type);
+        if (found == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            PyErr_Clear();
+        }
+    }
+    else {
+        found = NULL;
+    }
+    Py_DECREF(descriptor);
+    return found;
+}
+
 /* The answer to a question now: a borrowed reference, kept alive by `*owned` where it is new. NULL without an
  * exception: there is nothing. Not for lengths. */
 PyObject *
@@ -68,6 +95,8 @@ mp_answer(int question, PyObject *object, PyObject *key, Py_ssize_t number, PyOb
         return PyFunction_GET_DEFAULTS(object) != NULL ? PyFunction_GET_DEFAULTS(object) : Py_None;
     case ASK_KWDEFAULTS:
         return PyFunction_GET_KW_DEFAULTS(object) != NULL ? PyFunction_GET_KW_DEFAULTS(object) : Py_None;
+    case ASK_MEMBER:
+        return *owned = member(object, key);
     default:
         *owned = PyObject_CallOneArg(key, object);
         return *owned == mp_null ? NULL : *owned;
@@ -198,6 +227,8 @@ mp_fits(int question, PyObject *object, PyObject *key)
     case ASK_OTHER:
     case ASK_KEYS:
         return key != NULL && PyCallable_Check(key);
+    case ASK_MEMBER:
+        return key != NULL && PyUnicode_CheckExact(key);
     case ASK_SUPER:
         return PyType_Check(object) && key != NULL && PyCallable_Check(key);
     case ASK_DICT:

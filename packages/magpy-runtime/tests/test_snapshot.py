@@ -12,8 +12,8 @@ from magpy_runtime._native import FactTable
 from magpy_runtime.capture import NULL, instance_dict, super_lookup, type_lookup
 
 (
-    ITEM, DICT, TYPE, LENGTH, TRUTH, CLASS, ELEMENT, CELL, CODE, DEFAULTS, KWDEFAULTS, OTHER, KEYS, SUPER,
-) = range(14)  # fmt: skip
+    ITEM, DICT, TYPE, LENGTH, TRUTH, CLASS, ELEMENT, CELL, CODE, DEFAULTS, KWDEFAULTS, OTHER, KEYS, SUPER, MEMBER,
+) = range(15)  # fmt: skip
 
 
 def same(one, other):
@@ -147,6 +147,7 @@ class World:
             (KWDEFAULTS, self.function, None, self.function.__kwdefaults__, False),
             (ITEM, self.function.__kwdefaults__, "b", 2, True),
             (OTHER, self.slotted, member_a, 1, True),
+            (MEMBER, self.slotted, "a", 1, True),
             (TYPE, self.slotted, None, Slotted, False),
             (DICT, self.module, None, self.module.__dict__, False),
             (ITEM, self.module.__dict__, "value", 1, True),

@@ -30,6 +30,7 @@ class FactKind(enum.IntEnum):
     OTHER = 11  # key: a function of the object
     KEYS = 12  # the same, of nothing but a container's keys
     SUPER = 13  # the same, of nothing but a class and its bases
+    MEMBER = 14  # a C member, such as a slot; key: name
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ _QUESTIONS = {
     FactKind.OTHER: "{key}({obj})",
     FactKind.KEYS: "{key}({obj})",
     FactKind.SUPER: "{key}({obj})",
+    FactKind.MEMBER: "member_get({obj}, {key})",
 }
 
 

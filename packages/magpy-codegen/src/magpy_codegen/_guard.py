@@ -71,17 +71,6 @@ class _Super:
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
-    """A C member of an instance."""
-
-    get: Callable[..., Any]
-    name: str
-
-    def __call__(self, obj: Any) -> Any:
-        return self.get(obj, self.name)
-
-
-@dataclass(frozen=True, slots=True)
 class _Drawn:
     """Something about an iterator."""
 
@@ -392,7 +381,7 @@ class GuardWriter:
             case EdgeKind.MEMBER if node.type is types.FunctionType and arg in _FUNCTION_PARTS:
                 return _FUNCTION_PARTS[arg], None
             case EdgeKind.MEMBER if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
-                return FactKind.OTHER, _Member(helpers["member_get"], arg)
+                return FactKind.MEMBER, arg
             case EdgeKind.MEMBER:
                 return FactKind.OTHER, operator.attrgetter(arg)
         return FactKind.OTHER, None
