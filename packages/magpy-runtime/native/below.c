@@ -72,18 +72,15 @@ mp_hide(PyObject *Py_UNUSED(module), PyObject *prefixes)
     Py_RETURN_NONE;
 }
 
-/* Calls with the innermost visible frame as the current one. */
-static PyObject *
-call_hiding(PyThreadState *tstate, const Below *below)
+/* Makes the innermost frame that is not hidden the current one. Gives the one that was, to be put back. */
+Frame *
+mp_skip_hidden(PyThreadState *tstate)
 {
-    Frame *saved = mp_current_frame(tstate), *shown = visible(saved);
-    if (shown == NULL) {
-        return PyObject_Call(below->function, below->args, below->kwargs);
+    Frame *current = mp_current_frame(tstate), *shown = visible(current);
+    if (shown != NULL && shown != current) {
+        mp_set_current_frame(tstate, shown);
     }
-    mp_set_current_frame(tstate, shown);
-    PyObject *result = PyObject_Call(below->function, below->args, below->kwargs);
-    mp_set_current_frame(tstate, saved);
-    return result;
+    return current;
 }
 
 /* Empties the stack of a frame that will not go on. */
@@ -96,22 +93,15 @@ empty_stack(Frame *frame, int nlocals)
     }
 }
 
-/* Disposes of a frame that is still linked. What keeps its frame object sees it as it was. */
+/* Disposes of a frame that is not linked any more. What keeps its frame object sees it as it was. */
 static void
-leave(PyThreadState *tstate, Frame *frame, Frame *outer, int at)
+leave(PyThreadState *tstate, Frame *frame, int at)
 {
     empty_stack(frame, mp_frame_code(frame)->co_nlocalsplus);
 #if MP_USES_MONITORING
     const CodeTables *tables = mp_code_tables(mp_frame_code(frame));    /* they are there: the frame was checked */
-    PyFrameObject *object = frame->frame_obj, *back = NULL;
-    if (object != NULL && Py_REFCNT(object) > 1) {
-        Py_INCREF(object);
-        back = PyFrame_GetBack(object);
-    }
-    else {
-        object = NULL;
-    }
-    mp_set_current_frame(tstate, outer);
+    PyFrameObject *object = frame->frame_obj;
+    Py_XINCREF(object);
     bool raises = tables->leave < 0;
     if (raises) {
         PyErr_SetNone(PyExc_StopIteration);
@@ -120,14 +110,13 @@ leave(PyThreadState *tstate, Frame *frame, Frame *outer, int at)
     if (raises) {
         PyErr_Clear();
     }
-    if (object != NULL) {
+    if (object != NULL && Py_REFCNT(object) > 1) {
         mp_frame_set_pending(object->f_frame, at);
-        Py_XSETREF(object->f_back, back);
-        Py_DECREF(object);
     }
+    Py_XDECREF(object);
 #else
+    (void)tstate;
     (void)at;       /* its caller, _PyEval_Vector, clears it */
-    mp_set_current_frame(tstate, outer);
 #endif
 }
 
@@ -136,9 +125,8 @@ PyObject *
 mp_wait_below(PyThreadState *tstate, Frame *frame, Resumption *resumption, Py_ssize_t level)
 {
     const Below *below = resumption->below;
-    Frame *outer = mp_current_frame(tstate);
     int at = resumption->frames[level].at;
-    frame->previous = level == 0 ? visible(outer) : outer;
+    frame->previous = mp_current_frame(tstate);
     mp_set_current_frame(tstate, frame);
     PyObject *result = NULL;
     if (mp_enter_python_frame(tstate) == 0) {
@@ -149,9 +137,10 @@ mp_wait_below(PyThreadState *tstate, Frame *frame, Resumption *resumption, Py_ss
         }
         mp_leave_python_frame(tstate);
     }
+    mp_set_current_frame(tstate, frame->previous);
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    leave(tstate, frame, outer, at);
+    leave(tstate, frame, at);
     PyErr_Restore(type, value, traceback);
     return result;
 }
@@ -172,8 +161,10 @@ mp_call_below(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
     Below below = {args[1], args[2], args[3] == Py_None || PyDict_GET_SIZE(args[3]) == 0 ? NULL : args[3]};
     Resumption resumption = {.count = PySequence_Fast_GET_SIZE(sequence), .below = &below};
     PyObject *result = NULL;
+    PyThreadState *tstate = PyThreadState_Get();
+    Frame *current = mp_skip_hidden(tstate);
     if (resumption.count == 0) {
-        result = call_hiding(PyThreadState_Get(), &below);
+        result = PyObject_Call(below.function, below.args, below.kwargs);
     }
     else if ((resumption.frames = PyMem_Calloc((size_t)resumption.count, sizeof(Rebuilt))) == NULL) {
         PyErr_NoMemory();
@@ -183,6 +174,7 @@ mp_call_below(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
         Py_CLEAR(sequence);
         result = mp_resume_level(&resumption, 0);
     }
+    mp_set_current_frame(tstate, current);
     mp_release_frames(&resumption);
     Py_XDECREF(sequence);
     return result;

@@ -478,7 +478,10 @@ mp_resume(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
     else if (mp_check_recorder(resumption.recorder) == 0 && mp_read_frames(&resumption, sequence) == 0 &&
              (!PyList_CheckExact(given) || PyList_SetSlice(given, 0, PY_SSIZE_T_MAX, NULL) == 0)) {
         Py_CLEAR(sequence);
+        PyThreadState *tstate = PyThreadState_Get();
+        Frame *current = mp_skip_hidden(tstate);
         result = mp_resume_level(&resumption, 0);
+        mp_set_current_frame(tstate, current);
     }
     mp_release_frames(&resumption);
     Py_XDECREF(sequence);

@@ -34,6 +34,7 @@ void mp_release_frames(Resumption *resumption);
 int mp_check_recorder(Recorder *recorder);
 
 /* below.c */
+Frame *mp_skip_hidden(PyThreadState *tstate);
 PyObject *mp_wait_below(PyThreadState *tstate, Frame *frame, Resumption *resumption, Py_ssize_t level);
 
 #endif

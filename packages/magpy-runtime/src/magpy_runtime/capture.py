@@ -67,7 +67,8 @@ instruction `at`, and the function is called below the innermost. Whatever reads
 `warnings.warn`, `logging`) finds them; none of their code runs, and tracers do not see them start or end. What the
 function raises has no entries for them in its traceback. A frame object that it keeps stays as it was during the call;
 what it writes to the frames' variables is lost. `hide(prefixes)` names files whose frames are left out between the
-outermost of these frames and the program's own: `call_below((), ...)` calls a function as if there were none of them.
+outermost of these frames, or of resumed ones, and the program's own: `call_below((), ...)` calls a function as if there
+were none of them.
 
 **Answering.** A `FrameHook(answers)` that is installed on this thread (`with hook:`, or `hook.run(func, args, kwargs)`)
 lets `answers[code](function, arguments)` answer each frame of such a code object that starts, wherever it is called
