@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -32,6 +33,7 @@ def _run(*command: object, cwd: Path, check: bool = True) -> str:
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

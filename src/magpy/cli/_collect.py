@@ -11,14 +11,15 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 
 from magpy._api import Info, info
 from magpy._explain import explain
+from magpy._module import _Twin, _TwinWithState
 from magpy._monitor import locate
-from magpy._observe import Observer
+from magpy._observe import Observer, observe
 from magpy.cli._lines import Function, Line, Lines
 from magpy_refgraph import RefGraph, to_svg
 from magpy_runtime.capture import type_lookup
@@ -103,7 +104,7 @@ class _Kept:
 
 
 class Collector(Observer):
-    """Is told of all compiled callables and sums up each of them, at the end or when it is freed.
+    """Is told of all compiled callables and sums up each of them, at the end or when it is freed. A context manager.
 
     Args:
         lines: whether to note which lines ran and to draw the RefGraphs, which slows the watched runs down.
@@ -118,6 +119,17 @@ class Collector(Observer):
         self._finished: dict[int, Summary] = {}
         self._made = 0
         self._local = threading.local()
+
+    def __enter__(self) -> Self:
+        self._before = observe(self)
+        # Calls of modules are native; their way in Python goes through `dispatch`, which has a clock.
+        self._native = _TwinWithState.__dict__["__call__"]
+        type.__setattr__(_TwinWithState, "__call__", _Twin.__call__)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        type.__setattr__(_TwinWithState, "__call__", self._native)
+        observe(self._before)
 
     def made(self, compiled: Any) -> None:
         kept = _Kept(self._made)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from magpy._observe import observe
 from magpy.cli import _annotations, _page, _script, _text
 from magpy.cli._collect import Collector, Summary
 from magpy.cli._progress import Progress
@@ -59,16 +58,13 @@ def _run(options: argparse.Namespace) -> int:
         output = Path("magpy-report.html").resolve()
     words = ["-m"] * options.as_module + [options.program, *options.arguments]
     collector = Progress(lines=options.command == "report")
-    before = observe(collector)
     started = time.perf_counter()
     try:
-        status = _script.run(options.program, options.arguments, as_module=options.as_module)
+        with collector:
+            status = _script.run(options.program, options.arguments, as_module=options.as_module)
     except _script.NoProgramError as error:
         print(f"magpy: {error}", file=sys.stderr)
         return _WRONG_USE
-    finally:
-        observe(before)
-        collector.close()
     seconds = time.perf_counter() - started
     sys.stdout.flush()
     summaries = collector.summaries()

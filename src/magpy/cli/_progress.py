@@ -46,8 +46,8 @@ class Progress(Collector):
         self._set("")
         super().recorded(compiled, monitor, run, record, failure)
 
-    def close(self) -> None:
-        """Take the line away for good."""
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._set("")
         self._running = False
 
