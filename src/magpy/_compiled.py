@@ -18,7 +18,7 @@ import torch
 from magpy_annotations import Registry, default_registry
 from magpy_codegen import forget_source, raised
 from magpy_runtime import CountSlots, Dispatcher, Record, RecordCache, RecordingFlag
-from magpy_runtime.capture import instance_dict, resume
+from magpy_runtime.capture import call_below, instance_dict, resume
 
 from . import _torch
 from ._later import Pending
@@ -173,7 +173,7 @@ class Compiled(Dispatcher):
         could see the exception that is handled, as `sys.exc_info()` or as the context of its own.
         """
         if _recording.active:
-            return self.target(*args, **kwargs)
+            return call_below((), self.target, args, kwargs)
         found, problem = None, None
         try:
             found = self.cache.find(args, kwargs)
@@ -269,7 +269,7 @@ class Compiled(Dispatcher):
             site.taken += 1
             error = outcome = None
             try:
-                outcome = function(*args, **keywords)
+                outcome = site.run(function, args, keywords, slots)
             except BaseException as raised:
                 error = raised
             if error is None:
@@ -326,9 +326,9 @@ class Compiled(Dispatcher):
         if point.cache.full and not point.refused:
             point.refused = True
             self._note(Refusal("record-limit", f"after a boundary in {point.frames[-1].code.co_qualname}"))
-        if self.pending and self.pending.covers(point.cache, slots, {}):
+        if self.pending and self.pending.covers(point.cache, box[0], {}):
             self._note(Refusal("compiling", f"what comes after a boundary in {point.frames[-1].code.co_qualname}"))
-            return self._resume(point, slots)
+            return self._resume(point, box)
         if self.config.freeze:
             self._thaw(point.cache)
         if point.cache.full or point.failures >= _ATTEMPTS or not self.lock.acquire(blocking=False):
@@ -455,7 +455,7 @@ class Compiled(Dispatcher):
 
     def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.statistics.native += 1
-        return self.target(*args, **kwargs)
+        return call_below((), self.target, args, kwargs)
 
     def _record(self, monitor: Monitor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tell("watching", self)

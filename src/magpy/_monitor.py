@@ -16,7 +16,7 @@ from typing import Any
 
 from magpy_annotations import Registry
 from magpy_refgraph import EdgeKind, Key
-from magpy_runtime.capture import Plan, Recorder, resume
+from magpy_runtime.capture import Plan, Recorder, call_below, resume
 
 from . import _torch
 from ._failures import internal_error, locate
@@ -100,7 +100,7 @@ class Monitor(SplitRules):
 
         def program(*args: Any, **kwargs: Any) -> None:
             begun.append(True)
-            results.append(function(*args, **kwargs))
+            results.append(call_below((), function, args, kwargs))
 
         error: BaseException | None = None
         self.collects_not()
@@ -158,7 +158,7 @@ class Monitor(SplitRules):
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Boundary, started: float
     ) -> Run:
         try:
-            return Run(function(*args, **kwargs), None, failure, time.perf_counter() - started, False)
+            return Run(call_below((), function, args, kwargs), None, failure, time.perf_counter() - started, False)
         except BaseException as raised:
             return Run(None, raised, failure, time.perf_counter() - started, False)
 

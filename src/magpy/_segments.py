@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from magpy_runtime import RecordCache
-from magpy_runtime.capture import NULL
+from magpy_runtime.capture import NULL, call_below
 
 from ._points import Entry, Operation, enter, is_true
 from ._state import line_of
@@ -33,17 +33,37 @@ class FrameShape:
         at: the instruction that it is suspended in.
         live: numbers of the local variables that it may still read.
         depth: values on its stack below those that the instruction takes.
+        count: how many local variables it has.
     """
 
     code: types.CodeType
     at: int
     live: tuple[int, ...]
     depth: int
+    count: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", _count(self.code))
 
     @property
     def size(self) -> int:
         """How many slots it has: its function, its variables, its stack."""
         return 1 + len(self.live) + self.depth
+
+    def rebuild(self, slots: tuple[Any, ...], place: int) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+        """The function, the variables and the stack, from the slots that start at `place`."""
+        function = slots[place]
+        code = self.code
+        if function.__code__ is not code:
+            function = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
+        above = place + 1 + len(self.live)
+        variables = slots[place + 1 : above]
+        if len(variables) != self.count:
+            values = [NULL] * self.count
+            for variable, value in zip(self.live, variables, strict=True):
+                values[variable] = value
+            variables = tuple(values)
+        return function, variables, slots[above : above + self.depth]
 
 
 class Point:
@@ -81,20 +101,14 @@ class Point:
         place = 0
         last = len(self.frames) - 1
         for number, shape in enumerate(self.frames):
-            code = shape.code
-            function = args[place]
-            values = [NULL] * _count(code)
-            for variable, value in zip(shape.live, args[place + 1 :], strict=False):
-                values[variable] = value
-            place += 1 + len(shape.live)
-            stack = args[place : place + shape.depth]
-            place += shape.depth
-            start = self.start if number == last else following(code, shape.at)
+            function, values, stack = shape.rebuild(args, place)
+            place += shape.size
             if number == last:
+                start = self.start
                 stack += args[place : -1 if self.raised else None]
-            if function.__code__ is not code:
-                function = types.FunctionType(code, function.__globals__, code.co_name, None, function.__closure__)
-            frames.append((function, start, shape.at, tuple(values), stack))
+            else:
+                start = following(shape.code, shape.at)
+            frames.append((function, start, shape.at, values, stack))
         return frames, args[-1] if self.raised else None
 
 
@@ -116,6 +130,7 @@ class BoundarySite:
         file: where it is, the innermost user frame's file.
         line: and line.
         pruned: whether variables that are not read any more were left out.
+        sees: whether the operation may look at its callers.
         taken: how often it was reached.
         points: where it led: by the instruction, or None for an exception.
         outcomes: how often it led there.
@@ -129,9 +144,24 @@ class BoundarySite:
     file: str
     line: int
     pruned: bool
+    sees: bool = True
     taken: int = 0
     points: dict[int | None, Point] = field(default_factory=dict)
     outcomes: dict[int | None, int] = field(default_factory=dict)
+
+    def run(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], slots: tuple[Any, ...]) -> Any:
+        """Run the operation; what may look at its callers finds their frames."""
+        if not self.sees:
+            return function(*args, **keywords)
+        frames = []
+        place = 0
+        for shape in self.frames:
+            owner, values, stack = shape.rebuild(slots, place)
+            place += shape.size
+            frames.append((owner, 0, shape.at, values, stack))
+        if self.entry is Entry.NEXT:  # the iterator stays on the stack meanwhile
+            frames[-1] = (owner, 0, shape.at, values, stack + args[:1])
+        return call_below(frames, function, args, keywords)
 
     def go_on(self, outcome: Any, args: tuple[Any, ...], slots: tuple[Any, ...]) -> tuple[Point, tuple[Any, ...]]:
         """Where the program goes on, and what its frames hold then.

@@ -6,8 +6,10 @@ moves outwards: the call that leads there is remembered as a boundary as a whole
 
 from __future__ import annotations
 
+import _random
 import inspect
 import operator
+import random
 import sys
 import time
 import types
@@ -20,7 +22,7 @@ from magpy_runtime.capture import NULL, type_lookup
 
 from ._frames import FrameRules
 from ._mode import AFTER, BEFORE, WITHIN, WatchedTensorRules
-from ._points import handles_exception, instruction_at, live_variables, operation
+from ._points import Operation, following, handles_exception, instruction_at, live_variables, operation
 from ._reasons import Boundary
 from ._recording import Draft, Entry, make_draft
 from ._segments import BoundarySite, FrameShape, Point, Tree
@@ -34,19 +36,31 @@ _WHOLE: Final = frozenset(
 )  # fmt: skip
 """Reasons for which a call as a whole runs natively."""
 
-_SEES_FRAMES: Final = frozenset(
-    {
-        sys._getframe, sys.exc_info, sys.settrace, sys.setprofile, warnings.warn, warnings.warn_explicit,
-        inspect.currentframe, inspect.stack, globals, locals, vars, dir, eval, exec, super, __import__,
-    }
-)  # fmt: skip
-"""What asks for the frames that call it, which are not there when a record serves the call."""
+_TOUCHES_FRAMES: Final = frozenset({sys.settrace, sys.setprofile, eval, exec})
+"""What changes the frames that call it, or how they run."""
+
+_NAMESPACES: Final = frozenset({locals, vars, dir, super})
+"""What needs the calling frame itself when it is called without arguments."""
+
+_FRAMES: Final = frozenset({sys._getframe, inspect.currentframe})
+"""What gives a frame. One that was rebuilt does not go on: it may only be asked at once for `_STABLE`."""
+
+_STABLE: Final = frozenset({"f_code", "f_globals", "f_builtins", "f_back", "f_lineno", "f_lasti"})
+_SHOWN: Final = getattr(warnings, "_showwarnmsg").__code__  # noqa: B009 - typeshed does not know it
 
 _TENSOR_READS: Final = frozenset({"tensor-value", "dynamic-shape", "array-contents"})
 """Reasons of operations that let nobody refer to their arguments."""
 
-_QUIET: Final = frozenset({print, format, operator.truth, *filter(inspect.isbuiltin, vars(time).values())})
-"""Operations of which the same holds."""
+_BLIND: Final = frozenset(
+    {
+        format, operator.truth, *filter(inspect.isbuiltin, vars(time).values()),
+        *filter(inspect.ismethoddescriptor, vars(_random.Random).values()),
+    }
+)  # fmt: skip
+"""Operations that let nobody refer to plain arguments and tensors, nor call Python code for these."""
+
+_QUIET: Final = _BLIND | {print}
+"""Operations that let nobody refer to such arguments."""
 
 _SUSPENDS: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PLAIN_FRAME: Final = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
@@ -138,7 +152,9 @@ class SplitRules(FrameRules, WatchedTensorRules):
             frames = self.recorder.frames()
             good = self._resumable(frames)
             if good < len(frames) or phase not in (BEFORE, WITHIN):
-                self._push_outwards(error, frames, good if phase in (BEFORE, WITHIN, AFTER) else min(good, len(frames) - 1))
+                self._push_outwards(
+                    error, frames, good if phase in (BEFORE, WITHIN, AFTER) else min(good, len(frames) - 1)
+                )
                 return False
             try:
                 self._split(error, frames, phase == WITHIN)
@@ -201,7 +217,11 @@ class SplitRules(FrameRules, WatchedTensorRules):
         what = operation(code, index, inputs)
         if within and what is not None and not all(map(self._plain, (*what.args, *what.keywords.values()))):
             raise _Outwards  # it has begun, and may have drawn from an iterator or changed a container
-        if what is None or _hashable_in(what.function, _SEES_FRAMES):
+        if (
+            what is None
+            or _needs_frames(what)
+            or (_gives_frame(what) and not _asks_at_once(code, following(code, index)))
+        ):
             raise _Outwards
         if error.slug not in _TENSOR_READS and not (
             _hashable_in(what.function, _QUIET)
@@ -209,10 +229,15 @@ class SplitRules(FrameRules, WatchedTensorRules):
         ):
             self.pruned = False  # it may refer weakly to what only a variable holds
         shapes, slots = self._capture(frames)
+        if any(type(slot) is types.FrameType for slot in slots):
+            raise _Outwards  # natively it goes on running
         held = self.mode_on
         if held:
             self.switch_off()
-        site = BoundarySite(self.tree, shapes, what.entry, what.text, error.slug, error.file, error.line, self.pruned)  # type: ignore[arg-type]
+        site = BoundarySite(
+            self.tree, shapes, what.entry, what.text, error.slug, error.file, error.line, self.pruned,  # type: ignore[arg-type]
+            self._may_look(what, error.slug),
+        )  # fmt: skip
         try:
             if self.known is None:
                 leave = Leave(what.function, what.args, what.keywords, slots)
@@ -231,6 +256,13 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.collects_again()
         self.pending = (site, slots, len(frames[-1][4]), held)
         recorder.divert(self.crossed, 0)
+
+    def _may_look(self, what: Operation, slug: str) -> bool:
+        """Whether an operation may look at its callers: whatever is Python code, calls some, or is not known."""
+        if slug not in _TENSOR_READS and not _hashable_in(what.function, _BLIND):
+            return True
+        given = [each for each in (*what.args, *what.keywords.values()) if type(each) is not random.Random]
+        return runs(what.function) is not None or not all(map(self._plain, given))
 
     def _plain(self, value: Any) -> bool:
         """Whether an argument is a tensor, a plain value, or a tuple of such: nothing that an operation may use up."""
@@ -262,6 +294,10 @@ class SplitRules(FrameRules, WatchedTensorRules):
             return
         recorder = self.recorder
         start, values = recorder.upcoming(depth)
+        if any(type(value) is types.FrameType for value in values) and not _asks_at_once(recorder.position()[0], start):
+            del self.drafts[-1:]
+            self.finish()
+            return
         site.taken += 1
         point = site.lead(start)
         everything = slots + values
@@ -324,6 +360,8 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self, code: types.CodeType, function: types.FunctionType | None, args: tuple[Any, ...], kind: int
     ) -> None:
         """A monitored frame starts."""
+        if code is _SHOWN and kind == 0 and not self.muted:  # it would run twice: the call itself is the effect
+            raise self.boundary("impure-call", "a warning that is shown")
         depth = self.recorder.depth()
         del self.links[depth - 1 :]
         self.links.append(kind == 0 and function is not None and function is self.direct)
@@ -354,6 +392,29 @@ def runs(function: Any) -> Any:
 def is_library_glue(function: Any) -> bool:
     """Whether a boundary should not stand in a function: a library's own, deep inside of what the user called."""
     return function is not None and is_library(function.__code__.co_filename)
+
+
+def _gives_frame(what: Operation) -> bool:
+    """Whether an operation is known to give a frame."""
+    return _hashable_in(what.function, _FRAMES) or (
+        what.function is getattr and type(what.args[1]) is str and what.args[1] == "f_back"
+    )
+
+
+def _asks_at_once(code: types.CodeType, unit: int) -> bool:
+    """Whether an instruction asks the frame on top of the stack for what is not wrong in one that was rebuilt."""
+    found = instruction_at(code, unit)
+    return found.opname == "LOAD_ATTR" and found.argval in _STABLE
+
+
+def _needs_frames(what: Operation) -> bool:
+    """Whether an operation needs the frames that call it to be those that go on afterwards."""
+    if _hashable_in(what.function, _TOUCHES_FRAMES) or (_hashable_in(what.function, _NAMESPACES) and not what.args):
+        return True
+    given = (*what.args, *what.keywords.values())
+    if not any(type(each) is types.FrameType for each in given):
+        return False
+    return not (what.function is getattr and len(given) == 2 and given[1] in _STABLE)
 
 
 def _hashable_in(function: Any, functions: frozenset[Any]) -> bool:

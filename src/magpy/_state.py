@@ -14,7 +14,7 @@ import weakref
 from typing import Any, Final
 
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Key, Node, RefGraph, Target, same_value
-from magpy_runtime.capture import NULL, Recorder, instance_dict, super_lookup, type_lookup
+from magpy_runtime.capture import NULL, Recorder, hide, instance_dict, super_lookup, type_lookup
 
 from ._reasons import Boundary
 
@@ -421,6 +421,7 @@ def _folders(*names: str) -> tuple[str, ...]:
 
 
 _OWN: Final = ("<magpy ", *_folders("magpy", "magpy_runtime", "magpy_codegen", "magpy_refgraph", "magpy_annotations"))
+hide(_OWN)  # from programs that look at their callers
 
 
 def _libraries() -> tuple[str, ...]:
