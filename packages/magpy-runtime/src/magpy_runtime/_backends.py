@@ -13,6 +13,7 @@ import torch
 import torch.fx
 
 from . import _torch
+from ._gradients import partial_reach, with_missing_gradients
 from ._graph_facts import updates, version_of
 
 Compiled = Callable[..., Any]
@@ -173,5 +174,6 @@ def with_fake_inputs(
         torch.set_grad_enabled(grad)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
+    reach = partial_reach(module) if torch.is_grad_enabled() else {}
     with _torch.tracing(fake_mode):
-        return backend(module, fakes)
+        return with_missing_gradients(backend(module, fakes), reach)
