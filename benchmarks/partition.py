@@ -5,7 +5,7 @@
 
 Random graphs of two shapes (`local`: inputs from the last 50 operators; `wide`: from all before) and the ATen graphs of
 real models; a tenth of the operators, chosen by a fixed seed, is called unsupported. For each: parts, the least number of
-parts that there can be (the longest alternation on a path), time, and how checks for cycles went. Each partition is
+parts that there can be (the longest alternation on a path), processor time (the least of five runs), and how checks for cycles went. Each partition is
 checked for cycles by an independent sort of its parts. `kinds 3` adds a third kind for another tenth, so that merges are
 tried. Torch's partitioner keeps, for each operator, the set of all that follow, so it is given up to `--torch-up-to`
 operators only.
@@ -21,7 +21,6 @@ import importlib
 import json
 import operator
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -165,9 +164,9 @@ def torch_partition(graph: torch.fx.Graph) -> tuple[int, float]:
 
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     support = create_op_support(lambda modules, node: kind_of(node) == 0)
-    started = time.perf_counter()
+    started = time.process_time()
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
-    return len(partitioner.propose_partitions()), 1e3 * (time.perf_counter() - started)
+    return len(partitioner.propose_partitions()), 1e3 * (time.process_time() - started)
 
 
 def measure(name: str, graph: torch.fx.Graph, kinds: int, torch_up_to: int) -> Row:
@@ -176,13 +175,13 @@ def measure(name: str, graph: torch.fx.Graph, kinds: int, torch_up_to: int) -> R
     times = []
     for _ in range(5):
         gc.collect()
-        started = time.perf_counter()
+        started = time.process_time()
         found: Partition = partition(graph, kind_of)
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     checks = found.checks
     row = Row(
         graph=name, operators=count, kinds=kinds, parts=found.count(0), least=least_parts(graph) if kinds == 2 else None,
-        torch_parts=None, time_ms=1e3 * statistics.median(times), torch_ms=None,
+        torch_parts=None, time_ms=1e3 * min(times), torch_ms=None,
         skipped=checks.skipped, searched=checks.searched, cycles=checks.cycles, visited=checks.visited,
     )  # fmt: skip
     if has_cycle([list(part.nodes) for part in found.parts]):

@@ -71,7 +71,7 @@ graphs = st.builds(
 
 
 @seed(20240601)
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(graphs)
 def test_never_a_cycle(graph: torch.fx.Graph) -> None:
     check(graph, partition(graph, kind_of))
@@ -80,7 +80,7 @@ def test_never_a_cycle(graph: torch.fx.Graph) -> None:
 
 
 @seed(20240601)
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(
     st.builds(
         dag, st.integers(1, 150), st.just(2), st.floats(0, 0.5), st.integers(1, 40), st.randoms(use_true_random=False)
@@ -93,7 +93,7 @@ def test_two_kinds_give_the_fewest_parts(graph: torch.fx.Graph) -> None:
 
 
 @seed(20240601)
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=40, deadline=None, database=None)
 @given(
     st.builds(
         dag, st.integers(1, 80), st.just(2), st.floats(0, 0.4), st.integers(2, 30), st.randoms(use_true_random=False)

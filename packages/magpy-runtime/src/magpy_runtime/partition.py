@@ -28,6 +28,9 @@ KindOf = Callable[[torch.fx.Node], Kind | None]
 _WINDOW = 64
 """How far the merge step looks from each part, in parts: keeps its time linear."""
 
+_PATIENCE = 2
+"""Cycles after which the merge step leaves a part: the candidates that come later need what these need, nearly always."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -217,7 +220,7 @@ class _Merger:
         places = {each: place for place, each in enumerate(window)}
         dependent: set[_Growing] = set()
         taken: dict[_Growing, int] = {}
-        visited = 1
+        visited, cycles = 1, 0
 
         def visit_up_to(end: int) -> None:
             nonlocal visited
@@ -240,6 +243,9 @@ class _Merger:
                 visit_up_to(place)
                 if not dependent.isdisjoint(candidate.before):
                     checks.cycles += 1
+                    cycles += 1
+                    if cycles == _PATIENCE:
+                        break
                     continue
             self._join(part, candidate)
             taken[candidate] = place
