@@ -26,6 +26,9 @@
 
 #define BLOCK 16
 
+/* A dictionary that changes that often is not watched any more: it costs each store more than it saves. */
+#define MAX_CHANGES 256
+
 typedef enum {
     GROUP_DICT,
     GROUP_CLASS,
@@ -43,6 +46,7 @@ typedef struct {
 typedef struct {
     int kind;
     bool dirty;                 /* a watched dictionary changed */
+    int changes;                /* how often it did */
     PyObject *object;           /* borrowed from a fact */
     Py_ssize_t first, count;    /* its facts: places in Snapshot.order */
     Py_ssize_t watch;           /* its first watch, in `words` */
@@ -400,6 +404,13 @@ mp_snapshot_check(Snapshot *snapshot, FactTable *table)
             }
             return held;
         }
+#if !USES_TAGS
+        if (++group->changes >= MAX_CHANGES && !group->dirty) {
+            unwatch_dict(snapshot, group->object);
+            group->kind = GROUP_ASKED;
+            snapshot->asked[snapshot->asked_count++] = number;
+        }
+#endif
     }
     for (i = 0; i < snapshot->class_count; i++) {
         Group *group = &snapshot->groups[snapshot->classes[i]];

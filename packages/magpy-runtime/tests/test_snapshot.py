@@ -364,6 +364,23 @@ def test_what_is_asked_and_what_is_not():
     assert found.counts()["verified"] - verified <= 1 and found.counts()["full"] == 1
 
 
+def test_a_dictionary_that_changes_all_the_time():
+    changing, still = {"a": 1}, {"a": 1}
+    facts = [(ITEM, changing, "a", 1, True), (ITEM, still, "a", 1, True)]
+    found, other = table(facts), table(facts)
+    for number in range(1000):
+        changing["unrelated"] = number
+        assert found() is None
+    assert other() is None
+    watched = sys.version_info >= (3, 12)
+    assert found.counts()["asked"] == watched and found.counts()["full"] == 1
+    for each in (changing, still):
+        each["a"] = 2
+        assert found() == other() == int(each is still)
+        each["a"] = 1
+        assert found() is None and other() is None
+
+
 def test_one_dictionary_in_many_tables():
     shared = {"a": 1}
     tables = [table([(ITEM, shared, "a", 1, True)]) for _ in range(5)]
