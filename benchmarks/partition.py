@@ -5,10 +5,10 @@
 
 Random graphs of two shapes (`local`: inputs from the last 50 operators; `wide`: from all before) and the ATen graphs of
 real models; a tenth of the operators, chosen by a fixed seed, is called unsupported. For each: parts, the least number of
-parts that there can be (the longest alternation on a path), processor time (the least of five runs), and how checks for cycles went. Each partition is
-checked for cycles by an independent sort of its parts. `kinds 3` adds a third kind for another tenth, so that merges are
-tried. Torch's partitioner keeps, for each operator, the set of all that follow, so it is given up to `--torch-up-to`
-operators only.
+parts that there can be (the longest alternation on a path), processor time (the least of five runs), and how checks for
+cycles went. Each partition is checked for cycles by an independent sort of its parts. With 3 kinds, another tenth is of a
+third kind, so that merges are tried. Torch's partitioner keeps, for each operator, the set of all that follow, so it is
+given up to `--torch-up-to` operators only.
 
 Exits 1 where a partition has a cycle, more parts than torch's or than the least, or where an operator of the largest
 graph takes more than `LIMIT` times what one of the smallest takes.
