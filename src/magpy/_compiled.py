@@ -181,7 +181,8 @@ class Compiled(Dispatcher):
             problem = settle(internal_error(error))
         if found is None:
             return self._miss(args, kwargs) if problem is None else self._guard_failed(problem, args, kwargs)
-        return self.serve_found(*found, args, kwargs)
+        record, bound = found
+        return self.serve_found(record, bound, args, kwargs)
 
     def serve_found(self, record: Record, bound: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve a call that a record's guard has let pass."""

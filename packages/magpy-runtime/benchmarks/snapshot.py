@@ -54,6 +54,7 @@ def microseconds(call, count):
 
 
 def main():
+    """Print the table."""
     print(f"CPython {sys.version.split()[0]}; microseconds, median (best)")
     print(f"{'modules':>8} {'facts':>8} {'first':>20} {'nothing moved':>20} {'a module':>12}")
     for size in (10, 100, 1000, 10_000):
