@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pty
 import select
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import layout
 import magpy
 from magpy.cli import main
 from magpy_annotations import Registry
@@ -106,6 +108,35 @@ def test_run_says_why_something_was_not_compiled(write: Write, capsys: pytest.Ca
 def test_run_says_that_nothing_was_compiled(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(write("print(1)"))]) == 0
     assert "did not call magpy.compile" in capsys.readouterr().err
+
+
+def test_a_decorated_function_is_where_it_is_written(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("""
+        import functools
+        import torch
+        import magpy
+
+        def twice(function):
+            @functools.wraps(function)
+            def wrapper(*args):
+                return function(function(*args))
+            return wrapper
+
+        class Module(torch.nn.Module):
+            @twice
+            def forward(self, x):
+                return x + 1
+
+        keep = magpy.compile(Module(), backend="eager")
+    """)
+    assert main(["run", str(path)]) == 0
+    assert f"Module  {path}:13" in capsys.readouterr().err
+
+
+def test_the_installed_command_is_this_one() -> None:
+    scripts = layout.metadata(layout.ROOT)["project"]["scripts"]
+    module, _, name = scripts["magpy"].partition(":")
+    assert getattr(importlib.import_module(module), name) is main
 
 
 def test_explain_prints_the_records(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -313,6 +313,8 @@ def _place(target: Any) -> tuple[str, str, int]:
         target = vars(target).get("forward", type(target).forward)
     elif not isinstance(target, types.FunctionType):
         target = type_lookup(type(target), "__call__")
+    while isinstance(target, types.FunctionType) and "__wrapped__" in vars(target):
+        target = vars(target)["__wrapped__"]
     code = getattr(target, "__code__", None)
     if not isinstance(code, types.CodeType):
         return name, "", 0

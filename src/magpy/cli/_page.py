@@ -200,10 +200,14 @@ def _cut(source: str) -> str:
 
 def _sources(lines: Lines) -> Markup:
     legend = [tag("li", tag("span", class_=f"key {each.name.lower()}"), f" {each.value}") for each in Served]
-    libraries = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
-    files = sorted(lines.files(), key=lambda file: file.startswith(libraries))  # the program's own first
-    parts = [_file(lines, file, open_=not file.startswith(libraries)) for file in files]
+    files = sorted(lines.files(), key=_is_library)  # the program's own first
+    parts = [_file(lines, file, open_=not _is_library(file)) for file in files]
     return tag("section", tag("h2", "Source"), tag("ul", *legend, class_="legend"), *parts, id="source")
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is the standard library's or an installed package's, or only has a name, such as `<string>`."""
+    return file.startswith(("<", *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))))
 
 
 def _file(lines: Lines, file: str, *, open_: bool) -> Markup:
