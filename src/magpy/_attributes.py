@@ -16,6 +16,10 @@ _C_MEMBERS: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WRAPPERS: Final = (staticmethod, classmethod)
 
 
+SKIP: Final = object()
+"""What a rule gives for a call of which nothing is to be watched."""
+
+
 class Pending:
     """An effect that is recorded once its operation has succeeded."""
 

@@ -33,6 +33,7 @@ class CallRules(ReadingRules):
     """Rules for calls of Python functions, classes and C code."""
 
     registry: Registry
+    made_classes = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,6 +210,8 @@ class CallRules(ReadingRules):
         if special is not None:
             return special(args, keywords)
         meta = type(cls)
+        if issubclass(cls, type):
+            self.made_classes = True
         if meta is not type:
             call = self.lookup(meta, "__call__")
             if type(call) is types.FunctionType:

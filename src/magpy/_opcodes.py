@@ -14,7 +14,7 @@ from typing import Any, Final
 from magpy_runtime.capture import NULL, Plan
 
 from . import _env
-from ._attributes import Pending
+from ._attributes import SKIP, Pending
 from ._operations import OperationRules
 from ._reasons import Boundary
 
@@ -106,7 +106,7 @@ class Planner:
     def _call(self, count: int, names: tuple[str, ...]) -> tuple[Any, ...]:
         if _env.HAS_PRECALL:
             return (self._take_precall, self.rules.after_call, 0, 1, None)
-        before = self._before_call_313 if _env.CALL_SELF_ABOVE_CALLABLE else self._before_call
+        before = self._before_call_313 if _env.CALL_SELF_ABOVE_CALLABLE else self._before_call_312
         return (before, self.rules.after_call, count + 2, 1, names)
 
     def _before_call(self, inputs: tuple[Any, ...], names: tuple[str, ...]) -> Any:
@@ -126,12 +126,20 @@ class Planner:
         state, self._called = self._called, None
         if type(state) is Boundary:
             raise state
+        return self._unless_skipped(state)
+
+    def _unless_skipped(self, state: Any) -> Any:
+        if state is SKIP:
+            self.rules.skip()
+            return None
         return state
 
+    def _before_call_312(self, inputs: tuple[Any, ...], names: tuple[str, ...]) -> Any:
+        return self._unless_skipped(self._before_call(inputs, names))
+
     def _before_call_313(self, inputs: tuple[Any, ...], names: tuple[str, ...]) -> Any:
-        if inputs[1] is NULL:
-            return self._dispatch(inputs[0], inputs[2:], names)
-        return self._dispatch(inputs[0], inputs[1:], names)
+        args = inputs[2:] if inputs[1] is NULL else inputs[1:]
+        return self._unless_skipped(self._dispatch(inputs[0], args, names))
 
     def _before_call_kw(self, inputs: tuple[Any, ...], arg: Any) -> Any:
         return self._before_call_313(inputs[:-1], inputs[-1])
@@ -143,6 +151,9 @@ class Planner:
         return self.rules.call(function, args, {})
 
     def _before_call_ex(self, inputs: tuple[Any, ...], keywords: bool) -> Any:
+        return self._unless_skipped(self._spread(inputs, keywords))
+
+    def _spread(self, inputs: tuple[Any, ...], keywords: bool) -> Any:
         rules = self.rules
         mapping = inputs[-1] if keywords else None
         args = inputs[-2] if keywords else inputs[-1]

@@ -509,6 +509,17 @@ class OperationRules(UseRules):
         """Before `from module import name`."""
         self.attribute(inputs[0], name)
 
+    def skip(self) -> None:
+        """Watch nothing of the current instruction."""
+        self.muted = True
+        self.recorder.divert(self.unmuted, 0)
+
+    def unmuted(self, state: None, outputs: tuple[Any, ...] | None, arg: None) -> None:
+        """What was not to be watched is over."""
+        self.muted = False
+
+    muted = False
+
     def hints(self) -> dict[tuple[types.CodeType, int], tuple[str, str]]:
         """Instructions that are boundaries as a whole, with the reason. See `SplitRules`."""
         return {}

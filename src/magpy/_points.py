@@ -184,6 +184,19 @@ def operation(code: types.CodeType, index: int, inputs: tuple[Any, ...]) -> Oper
     return None
 
 
+def is_operation(found: dis.Instruction) -> bool:
+    """Whether an instruction can be a boundary operation, see `operation`."""
+    name = found.opname
+    return name in _OPERATIONS or name in _UNARY or ("JUMP" in name and ("IF_TRUE" in name or "IF_FALSE" in name))
+
+
+_OPERATIONS: Final = frozenset(
+    """
+    PRECALL CALL CALL_KW CALL_FUNCTION_EX BINARY_OP CONTAINS_OP BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR STORE_ATTR
+    DELETE_ATTR UNPACK_SEQUENCE FOR_ITER FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC
+    """.split()  # noqa: SIM905 - a list that is read as prose
+) | (frozenset() if _env.HAS_METHOD_LOADS else frozenset({"COMPARE_OP", "LOAD_ATTR", "LOAD_METHOD"}))
+
 PLAIN_COMPARISONS: Final = not _env.HAS_TO_BOOL
 """From 3.13 on, a comparison may have to give an exact bool."""
 
@@ -317,6 +330,8 @@ def _liveness(code: types.CodeType) -> dict[int, tuple[int, ...]]:
     found = instructions(code)
     count, plain = _variables(code)
     always = frozenset(range(count)) - plain
+    if "__class__" in code.co_freevars and code.co_argcount:
+        always |= {0}  # `super()` reads it behind the instructions' back
     if _SEES_ALL.intersection(code.co_names):
         return dict.fromkeys(found, tuple(range(count)))
     handlers = _handlers(code)
@@ -342,7 +357,7 @@ def _liveness(code: types.CodeType) -> dict[int, tuple[int, ...]]:
             if new != live[unit]:
                 live[unit] = new
                 changed = True
-    return {unit: tuple(sorted((each & plain) | always)) for unit, each in live.items()}
+    return {unit: tuple(sorted(each | always)) for unit, each in live.items()}
 
 
 def _variables(code: types.CodeType) -> tuple[int, frozenset[int]]:
@@ -426,6 +441,7 @@ __all__ = [
     "following",
     "handles_exception",
     "instruction_at",
+    "is_operation",
     "is_true",
     "live_variables",
     "operation",

@@ -213,7 +213,7 @@ def make_draft(
         monitor.graph,
         namespace,
         guard,
-        is_plain=is_atom,
+        is_plain=lambda obj: is_atom(obj) or monitor.is_old(obj),
         is_tensor=lambda obj: issubclass(type(obj), torch.Tensor),
         builder=builder,
         locate=locate,

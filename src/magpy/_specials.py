@@ -51,6 +51,7 @@ class SpecialRules(OperationRules):
         self.hash_codes: set[types.CodeType] = set()
         self.held: list[Any] = []
         self.making = 0
+        self.made_classes = False
         rules: dict[Any, Any] = {
             isinstance: self.instance_check,
             issubclass: self.subclass_check,
@@ -242,6 +243,7 @@ class SpecialRules(OperationRules):
 
     def build_class(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A class is made during the run."""
+        self.made_classes = True
         self.making += 1
 
         def made(outputs: tuple[Any, ...] | None) -> None:

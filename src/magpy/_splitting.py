@@ -20,9 +20,10 @@ from magpy_codegen import Leave
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, type_lookup
 
+from . import _torch
 from ._frames import FrameRules
 from ._mode import AFTER, BEFORE, WITHIN, WatchedTensorRules
-from ._points import Operation, following, handles_exception, instruction_at, live_variables, operation
+from ._points import Operation, following, handles_exception, instruction_at, is_operation, live_variables, operation
 from ._reasons import Boundary
 from ._recording import Draft, Entry, make_draft
 from ._segments import BoundarySite, FrameShape, Point, Tree
@@ -64,11 +65,15 @@ _QUIET: Final = _BLIND | {print}
 
 _SUSPENDS: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PLAIN_FRAME: Final = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
-_KEPT: Final = ("mode", "mode_on", "failed", "muted", "nested_codes", "links", "direct", "mark")
+_KEPT: Final = ("made_classes", "mode", "mode_on", "failed", "muted", "nested_codes", "links", "direct", "mark")
 
 
 class _Outwards(Exception):
     """The run cannot be split here."""
+
+
+class _Begun(_Outwards):
+    """The operation has begun, and may have drawn from an iterator or changed a container."""
 
 
 class SplitRules(FrameRules, WatchedTensorRules):
@@ -158,8 +163,8 @@ class SplitRules(FrameRules, WatchedTensorRules):
                 return False
             try:
                 self._split(error, frames, phase == WITHIN)
-            except _Outwards:
-                self._push_outwards(error, frames, len(frames) - 1)
+            except _Outwards as problem:
+                self._push_outwards(error, frames, len(frames) - (type(problem) is not _Begun))
                 return False
         except Boundary as boundary:
             boundary.__context__ = None
@@ -197,7 +202,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
         for function, code, index, _, _ in reversed(frames[:good]):
             found = instruction_at(code, index)
             place = (code, index)
-            if place in tree.hints or not found.opname.startswith(("CALL", "PRECALL")) or is_library_glue(function):
+            if place in tree.hints or not is_operation(found) or is_library_glue(function):
                 continue
             if found.opname == "PRECALL":
                 place = (code, index + 2)
@@ -216,7 +221,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
             inputs, frames = (stack[-1],), (*frames[:-1], (function, code, index, variables, stack[:-1]))
         what = operation(code, index, inputs)
         if within and what is not None and not all(map(self._plain, (*what.args, *what.keywords.values()))):
-            raise _Outwards  # it has begun, and may have drawn from an iterator or changed a container
+            raise _Begun
         if (
             what is None
             or _needs_frames(what)
@@ -333,6 +338,14 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.unstable = point.cache.unstable
         self.begin(len(args), ())
         self.slots(point, args)
+
+    def is_old(self, obj: Any) -> bool:
+        """Whether a class or function that no read has shown must be older than the call: nothing in it made such."""
+        if type(obj) is types.FunctionType:
+            return obj.__code__ not in self.nested_codes
+        if _torch.is_profiler_mark(obj):
+            return True
+        return issubclass(type(obj), type) and not self.made_classes
 
     def on_stop(self) -> None:
         """The capture is over. See `Monitor`."""

@@ -10,6 +10,7 @@ import torch
 from magpy_annotations import Annotation, OpKind, Read
 
 from . import _torch
+from ._attributes import SKIP
 from ._calls import describe
 from ._script import NotInlinedError, Operand, inline
 from ._tensors import TensorRules
@@ -39,8 +40,24 @@ class TensorCallRules(TensorRules):
                 torch.Tensor: self.legacy_tensor,
                 torch.from_numpy: self.from_numpy,
                 **dict.fromkeys(_torch.EVAL_FRAME_SETTERS, self.nothing),
+                **dict.fromkeys(_torch.PROFILER_MARKS, self.profiler_mark),
             }
         )
+
+    def profiler_mark(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """A mark for a profiler, which nobody sees unless one is running."""
+        if _torch.PROFILER_ENABLED():
+            raise self.boundary("impure-call", "a mark for the profiler that is running")
+        self.mode_fact(_torch.PROFILER_ENABLED, ())
+        return SKIP
+
+    def enter(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before `with` enters a context manager."""
+        if type(inputs[0]) is torch.autograd.profiler.record_function:
+            self.profiler_mark((), {})
+            self.skip()
+        else:
+            super().enter(inputs, arg)
 
     def operator_call(
         self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]
@@ -67,7 +84,6 @@ class TensorCallRules(TensorRules):
             raise self.boundary("unknown-tensor", f"{describe(function)}, which torch does not report")
 
     reported = 0
-    muted = False
 
     def state_call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A mode of torch is read, which is a constant since modes are guarded, or changed, which is a node."""

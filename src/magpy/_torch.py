@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 import torch._C
+import torch.autograd.profiler
 import torch.compiler
 import torch.fx
 from torch.overrides import TorchFunctionMode
@@ -68,6 +69,20 @@ EVAL_FRAME_SETTERS: Final[tuple[Any, ...]] = tuple(
     if hasattr(torch._C._dynamo.eval_frame, name)
 )
 """Switches of TorchDynamo, which its own decorators put back before they return."""
+
+PROFILER_ENABLED: Final = torch._C._autograd._profiler_enabled
+
+
+PROFILER_MARKS: Final = tuple(
+    getattr(torch.autograd.profiler.record_function, name) for name in ("__enter__", "__exit__")
+)
+"""What marks a part of a program for a profiler; without one that runs, nobody sees it."""
+
+
+def is_profiler_mark(obj: Any) -> bool:
+    """Whether an object is the handle of such a mark."""
+    return isinstance(obj, torch.ScriptObject) and obj._type().qualified_name().endswith("profiler._RecordFunction")
+
 
 TENSOR_BASE: Final = torch._C.TensorBase
 sym_sqrt: Final = torch._sym_sqrt  # type: ignore[attr-defined]
@@ -156,6 +171,8 @@ __all__ = [
     "MODE_QUERIES",
     "NUMPY_SCALARS",
     "PLAIN_TENSORS",
+    "PROFILER_ENABLED",
+    "PROFILER_MARKS",
     "STATIC_MARK",
     "TENSOR_BASE",
     "TorchFunctionMode",
@@ -164,6 +181,7 @@ __all__ = [
     "dispatch_mode_depth",
     "function_mode_depth",
     "functorch_depth",
+    "is_profiler_mark",
     "modes",
     "parse_schema",
     "pop_mode",

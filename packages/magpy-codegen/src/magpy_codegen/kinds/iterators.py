@@ -64,8 +64,13 @@ def build_hashed(writer: MockWriter, obj: Any) -> str:
     owner = owners[0]
     steps = len(owner) - obj.__length_hint__()
     node = writer.graph.find(owner)
-    if (steps and not obj.__length_hint__()) or (not isinstance(owner, dict) and (node is None or not node.external)):
+    if not isinstance(owner, dict) and (node is None or not node.external):
         raise Unbuildable(obj)
+    try:
+        if len(obj.__reduce__()[1][0]) != obj.__length_hint__():
+            raise Unbuildable(obj)
+    except RuntimeError as error:
+        raise Unbuildable(obj, str(error)) from error
     container = writer.value(owner)
     if (found := writer.known(obj)) is not None:
         return found
