@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import subprocess
 import sys
@@ -299,6 +300,16 @@ def test_an_operator_without_a_lowering_runs_by_torch():
     assert isinstance(caught.value, UnsupportedOperatorError) or isinstance(
         caught.value.__cause__, UnsupportedOperatorError
     )
+
+
+def test_a_lowering_that_fails_leaves_its_part_to_torch(monkeypatch):
+    entry = TABLE[torch.ops.aten.sin.default]
+    x = torch.rand(4)
+    for wrong in (lambda trace, x: x[:2], lambda trace, x: 1 / 0):
+        monkeypatch.setitem(TABLE, torch.ops.aten.sin.default, dataclasses.replace(entry, function=wrong))
+        run = traced(lambda x: (x.sin() + 1,), x)
+        assert torch.equal(run(x)[0], x.sin() + 1)
+        assert run.reports[0].xla_parts == 0 and "a lowering failed: aten.sin.default" in run.reports[0].text()[1]
 
 
 def test_an_unknown_option():

@@ -114,6 +114,8 @@ def run_sample(function: Callable[..., Any], args: Any, kwargs: Any, gradients: 
         return "differs", f"{type(error).__name__}: " + " ".join(str(error).split())[:300]
     reports = run.reports
     refused = [f"{name} ({why})" for report in reports for name, why in report.refused.items()]
+    if any("lowering failed" in each for each in refused):
+        return "differs", ", ".join(refused)
     return ("by torch", ", ".join(refused)) if refused else ("ok", "")
 
 
@@ -166,12 +168,19 @@ def counted() -> Iterator[collections.Counter[str]]:
 
 
 def results(
-    infos: list[Any], dtypes: tuple[torch.dtype, ...], samples: int, gradients: bool, seconds: float = float("inf")
+    infos: list[Any],
+    dtypes: tuple[torch.dtype, ...],
+    samples: int,
+    gradients: bool,
+    seconds: float = float("inf"),
+    progress: bool = False,
 ) -> Iterator[Result]:
     """Run samples of operators."""
     end = time.perf_counter() + seconds
     for info in infos:
         name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
+        if progress:
+            print(name, file=sys.stderr, flush=True)
         for dtype in dtypes:
             if time.perf_counter() > end:
                 return
@@ -213,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
     infos = infos[names.index(options.start) :] if options.start else infos
     kept: list[Result] = []
     with counted() as counts:
-        for result in results(infos, dtypes, options.samples, options.gradients):
+        for result in results(infos, dtypes, options.samples, options.gradients, progress=True):
             kept.append(result)
             if result.state == "differs":
                 print(f"{result.name} {result.dtype}: {result.detail}", flush=True)

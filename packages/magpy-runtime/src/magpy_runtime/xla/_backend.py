@@ -15,7 +15,7 @@ from magpy_runtime.partition import Partition, partition
 
 from . import _decompositions
 from ._parts import TorchPart, XlaPart
-from ._program import Node, Program, is_static, refusal, results
+from ._program import LoweringError, Node, Program, is_static, refusal, results
 
 _LIMIT = 8
 
@@ -196,9 +196,7 @@ class _Graph:
             eager = _module(module, program)
             run: Any = TorchPart(eager)
             if part.kind == "xla":
-                run = XlaPart(program, eager, device, options.recompile_limit)
-                run.prepare()
-                report.parts.append(run)
+                run = self._xla(program, eager, device, report, options)
             for node in program.outputs:
                 place.setdefault(node, len(place))
             done = [place[node] for node in program.inputs if last[node] == number and node not in kept]
@@ -206,6 +204,23 @@ class _Graph:
         self._size = len(place)
         outputs: Any = output.args[0]
         self._output = [_Slot(place[each]) if isinstance(each, torch.fx.Node) else each for each in outputs]
+
+    @staticmethod
+    def _xla(
+        program: Program, eager: torch.fx.GraphModule, device: torch.device, report: Report, options: Options
+    ) -> XlaPart | TorchPart:
+        """A part that XLA runs; torch runs it, and the report says so, where a lowering fails."""
+        part = XlaPart(program, eager, device, options.recompile_limit)
+        try:
+            part.prepare()
+        except LoweringError as error:
+            if not options.fallback:
+                raise
+            report.refused[f"a part of {len(program.nodes)} operators"] = f"a lowering failed: {error}"
+            report.xla_parts, report.torch_parts = report.xla_parts - 1, report.torch_parts + 1
+            return TorchPart(eager)
+        report.parts.append(part)
+        return part
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         values: list[Any] = [*inputs, *self._constants]

@@ -96,6 +96,8 @@ def gather(trace: Trace, x: Array, dim: int, index: Array, *, sparse_grad: bool 
 def _scatter(trace: Trace, x: Array, dim: int, index: Array, source: Any, method: str) -> Array:
     if not index.size:
         return x
+    if x.dtype == bool and method == "add":
+        method = "max"
     shape = x.shape
     x, index = _flat(x, index)
     grid = _grid(trace, x, dim, index)

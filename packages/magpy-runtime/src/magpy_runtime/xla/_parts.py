@@ -92,7 +92,7 @@ class Executable:
             each.block_until_ready()
         if self._checks:
             *found, wrong = found
-            if wrong:
+            if self._give(wrong).item():
                 raise OutOfRangeError("an index is out of range, or an integer was divided by zero")
         results, give = iter(found), self._give
         return [
