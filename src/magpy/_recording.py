@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import functools
 import time
 import types
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from magpy_codegen import (
     StepKind,
     Unbuildable,
     builder,
-    direct_form,
     forget_source,
     make_function,
     render,
@@ -37,17 +37,17 @@ from magpy_runtime import (
     guard_helpers,
     memory_places,
     metadata,
-    native_guard,
 )
 
 from . import _torch
 from ._failures import internal_error, locate
+from ._forms import add_native_form
 from ._freeze import frozen_inputs
 from ._lifting import LiftedPart, lifted_part, make_survey, number_key
 from ._observe import tell
 from ._reasons import Boundary
 from ._state import ByIdentity, is_atom
-from ._strict import check_graph, checked, strict_guard
+from ._strict import check_graph, checked
 
 if TYPE_CHECKING:
     from ._splitting import SplitRules
@@ -84,6 +84,7 @@ class Draft:
         entry: the modes under which the graph runs.
         constants: numbers of the inputs that become constants.
         lifted: what differs from call to call and is an input of the graph.
+        form: gives the record its native form, again when its guard has changed.
     """
 
     record: Record
@@ -91,6 +92,7 @@ class Draft:
     entry: Entry
     constants: tuple[int, ...] = ()
     lifted: LiftedPart | None = None
+    form: Callable[[], None] = lambda: None
 
     def finish(self, backend: Any) -> Record:
         """Compile the graph.
@@ -140,6 +142,7 @@ class Draft:
             forget_source(record.guard)  # type: ignore[arg-type]
             record.guard_source = source
             record.guard = make_function(source, "guard", record.namespace, "guard")
+            self.form()
         record.checks, record.check_keys = lifted.checks(record.check_keys)
         record.lifted = lifted.described()
         self.lifted = None
@@ -208,7 +211,7 @@ def make_draft(
     tensors = [node.obj() for node in guard.tensors]
     known = {node.index: node.initial[_TENSOR].value for node in guard.tensors}  # type: ignore[union-attr]
     free = None if lifted is None else [lifted.free(node) for node in guard.tensors]
-    tensor_check = namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()), free)
+    namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()), free)
     mock = MockWriter(
         monitor.graph,
         namespace,
@@ -235,18 +238,8 @@ def make_draft(
         lifted.settle(monitor.graph, guard_source)
         graph = None if graph is None else lifted.resolve(graph)
         guard_source = lifted.guard_source()
-        guard.steps = None
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
     mock_function = make_function(mock_source, "mock", namespace.values, "mock")
-    native = None
-    if guard.steps is not None:
-        direct = None
-        changes = monitor.graph.effects or monitor.mutates or monitor.random or monitor.switches
-        if leave is None and raised is None and not changes:
-            direct = direct_form(mock_source, namespace.values)
-        steps = [step.entry() for step in guard.steps]
-        strict = strict_guard(guard_function)
-        native = native_guard(steps, entry.modes, namespace.values["held_facts"], tensor_check, strict, direct)
     record = Record(
         guard=guard_function,
         mock=mock_function,
@@ -269,7 +262,6 @@ def make_draft(
         may_raise=may_raise,
         switches=monitor.switches,
         frozen=frozen,
-        native=native,
         lifted=() if lifted is None else lifted.described(),
         raises=raised is not None,
         timings={"codegen": time.perf_counter() - started},
@@ -277,7 +269,11 @@ def make_draft(
     )
     record.survey = make_survey(guard, policy.path, guard_source, namespace.values, list(known.values()))
     inputs = [node.obj() for node in operators.inputs] if record.graph is not None else []
-    return Draft(record, inputs, entry, constants, lifted)
+    changes = monitor.graph.effects or monitor.mutates or monitor.random or monitor.switches
+    plain = leave is None and raised is None and not changes
+    form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)
+    form()
+    return Draft(record, inputs, entry, constants, lifted, form)
 
 
 def _modes_changed(entry: Entry) -> tuple[tuple[Any, ...], ...]:

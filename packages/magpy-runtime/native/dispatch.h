@@ -27,6 +27,7 @@ typedef enum {
     STEP_OUTSIDE,
     STEP_TENSORS,
     STEP_TRUE,
+    STEP_REST,
     STEP_KINDS
 } StepKind;
 
@@ -38,7 +39,7 @@ typedef enum {
 
 typedef struct {
     int kind;
-    int question;
+    int question;           /* STEP_REST: whether it is given the call's arguments, too */
     Py_ssize_t number;      /* what a failure is called */
     Py_ssize_t index;       /* a register's number, or an expected length; STEP_TENSORS: the last register's place */
     Py_ssize_t argument;    /* an argument's or an element's number */

@@ -79,6 +79,12 @@ step_fits(const Step *step, Known *known)
         return step->count == 1 && PyFrozenSet_Check(step->expected);
     case STEP_TRUE:
         return PyCallable_Check(step->key);
+    case STEP_REST:
+        if (step->index < known->bound || step->index > MAX_REGISTERS || !PyCallable_Check(step->key)) {
+            return false;
+        }
+        known->bound = step->index;
+        return true;
     case STEP_SAME:
         if (step->number < 0 || PyLong_AsSsize_t(step->expected) < 0 || PyLong_AsSsize_t(step->expected) >= known->bound) {
             return false;
@@ -143,7 +149,8 @@ step_parse(PyObject *entry, Step *step, Known *known)
     step->expected = Py_NewRef(expected);
     step->index = step->argument = -1;
     bool length = step->question == ASK_LENGTH || step->question == ASK_TRUTH;
-    bool numbered = step->kind == STEP_POSITIONAL || step->kind == STEP_SAME || step->kind == STEP_BIND || length;
+    bool numbered = step->kind == STEP_POSITIONAL || step->kind == STEP_SAME || step->kind == STEP_BIND ||
+                    step->kind == STEP_REST || length;
     if (operands_parse(operands, known->bound, &step->operands, &step->count) < 0 ||
         (numbered && !PyBool_Check(expected) && number_of(expected, &step->index) < 0) ||
         (step->question != ASK_ITEM && number_of(key, &step->argument) < 0)) {
@@ -280,6 +287,10 @@ guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     for (Py_ssize_t i = 0; i < size; i++) {
         self->count = i + 1;
         if (step_parse(PyList_GET_ITEM(steps, i), &self->steps[i], &known) < 0) {
+            goto failed;
+        }
+        if (self->steps[i].kind == STEP_REST && i + 1 < size) {
+            PyErr_SetString(PyExc_ValueError, "nothing comes behind the rest");
             goto failed;
         }
     }

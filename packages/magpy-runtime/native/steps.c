@@ -174,6 +174,50 @@ ask(const Step *step, const Call *call, PyObject *const *registers, PyObject **o
     }
 }
 
+/* The rest of a guard, in Python: it gives all that is bound, or the number of the check that failed. */
+static int
+rest_holds(const Step *step, const Call *call, PyObject **registers, Py_ssize_t *failed)
+{
+    Py_ssize_t front = step->question == 1 ? 2 : 0;
+    PyObject *args = PyTuple_New(front + step->count);
+    if (args == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < step->count; i++) {
+        PyTuple_SET_ITEM(args, front + i, Py_NewRef(operand_get(&step->operands[i], registers)));
+    }
+    if (front > 0) {
+        PyObject *positional = mp_call_args(call), *keywords = positional != NULL ? mp_call_kwargs(call) : NULL;
+        PyTuple_SET_ITEM(args, 0, positional);
+        PyTuple_SET_ITEM(args, 1, keywords);
+        if (keywords == NULL) {
+            Py_DECREF(args);
+            return -1;
+        }
+    }
+    PyObject *found = PyObject_Call(step->key, args, NULL);
+    Py_DECREF(args);
+    if (found == NULL) {
+        return -1;
+    }
+    int result = -1;
+    if (PyLong_Check(found)) {
+        *failed = PyLong_AsSsize_t(found);
+        result = *failed == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    else if (!PyTuple_Check(found) || PyTuple_GET_SIZE(found) != step->index) {
+        PyErr_SetString(PyExc_TypeError, "a guard gives a tuple or a number");
+    }
+    else {
+        for (Py_ssize_t i = 0; i < step->index; i++) {
+            Py_XSETREF(registers[i], Py_NewRef(PyTuple_GET_ITEM(found, i)));
+        }
+        result = 1;
+    }
+    Py_DECREF(found);
+    return result;
+}
+
 /* Whether a step holds: 1, 0, or -1 with an exception set. */
 static int
 step_holds(const NativeGuard *self, Step *step, Call *call, PyObject **registers, Py_ssize_t *failed)
@@ -204,6 +248,8 @@ step_holds(const NativeGuard *self, Step *step, Call *call, PyObject **registers
         Py_XDECREF(number);
         return found < 0 ? -1 : !found;
     }
+    case STEP_REST:
+        return rest_holds(step, call, registers, failed);
     case STEP_TRUE: {
         PyObject *args = PyTuple_New(step->count);
         for (Py_ssize_t i = 0; args != NULL && i < step->count; i++) {

@@ -22,7 +22,7 @@ from magpy_runtime._native import (
 )
 from magpy_runtime.capture import NULL
 
-(POSITIONAL, KEYWORDS, MODES, HELD, IS, PLAIN, SAME, BIND, DIFFERENT, OUTSIDE, TENSORS, TRUE) = range(12)
+(POSITIONAL, KEYWORDS, MODES, HELD, IS, PLAIN, SAME, BIND, DIFFERENT, OUTSIDE, TENSORS, TRUE, REST) = range(13)
 ITEM, DICT, TYPE, LENGTH, TRUTH, CLASS, ELEMENT, CELL = range(8)
 OTHER, ARGUMENT, KEYWORD, CALL = 11, 16, 17, 18
 OUT, OBJ, TUPLE, LIST, MAPPING = range(5)
@@ -176,6 +176,29 @@ def test_modes_held_facts_tensors_and_functions():
     assert guard(("x",), {}) == 3
     in_python = steps.guard(facts=lambda: 4)
     assert in_python(("x",), {}) == -5
+
+
+def test_the_rest_of_a_guard_in_python():
+    steps, arg = argument()
+    rest = lambda x: (x, x * 2, x * 3) if x else 17
+    steps.add(REST, arg, key=rest, question=0, expected=3)
+    guard = steps.guard(direct=((register(2), register(0)), 1, (TUPLE, ((OUT, 0), (OBJ, register(1))))))
+    for _ in range(3):
+        assert guard((1000,), {}) == (1000, 2000, 3000) and guard((0,), {}) == 17
+    assert Served(Record(guard, lambda x, y: (x - y,))).dispatch((5,), {}) == (10, 10)
+    steps, arg = argument()
+    with_call = steps.add(REST, arg, key=lambda *given: (given,), question=1, expected=1).guard()
+    assert with_call((5,), {}) == (((5,), {}, 5),)
+    for wrong in (None, (1,), (1, 2, 3), "ab"):
+        steps, arg = argument()
+        guard = steps.add(REST, arg, key=lambda x, wrong=wrong: wrong, question=0, expected=2).guard()
+        with pytest.raises(TypeError):
+            guard((1,), {})
+    for expected, more in ((0, []), (65, []), (2, [(TRUE, 9, -1, (), all, None)])):
+        steps, arg = argument()
+        steps.add(REST, arg, key=rest, question=0, expected=expected).steps.extend(more)
+        with pytest.raises(ValueError):
+            steps.guard()
 
 
 def test_tensors_of_inner_calls_do_not_mix():

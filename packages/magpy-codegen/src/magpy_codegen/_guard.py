@@ -126,7 +126,8 @@ class GuardWriter:
         lifted: gives the variable of a number that is an input of the record, None for one that is a fact.
         origins: by number of a held fact the reference that it is about.
         extra: variables that the guard hands on behind those of `bound`.
-        steps: the guard once more, for the native check; None where a line has no native counterpart.
+        steps: its lines once more, for the native check, as far as they have native counterparts.
+        whole: whether all have.
     """
 
     def __init__(
@@ -153,7 +154,8 @@ class GuardWriter:
         self._locate = locate
         self._mutable: list[Node] = []
         self._same: list[Fact] = []
-        self.steps: list[Step] | None = []
+        self.steps: list[Step] = []
+        self.whole = True
         self.lifted: Callable[[Node, Key], str | None] | None = None
         self.extra: list[str] = []
         self.origins: dict[int, tuple[Node, Key]] = {}
@@ -231,17 +233,18 @@ class GuardWriter:
         self.source.add(f"if {condition}: return {number}", comment)
 
     def add_check(self, text: str, step: Step | None = None) -> None:
-        """Give the next failure number to a check that somebody else writes."""
-        self._add_step(step)
+        """Give the next failure number to a check that somebody else writes, behind all others."""
+        self._add_step(step, aligned=True)
         self.checks.append(Check(None, text, None))
 
     # -- the native counterpart ----------------------------------------------------------------------------------------
 
-    def _add_step(self, step: Step | None) -> None:
-        """Append a step that fails with the next number; without one there is no native counterpart of this guard."""
-        if step is None or _UNKNOWN in step.operands:
-            self.steps = None
-        elif self.steps is not None:
+    def _add_step(self, step: Step | None, *, aligned: bool = False) -> None:
+        """Append the step of the next line, which fails with the next number; from a line without one on all is Python."""
+        aligned = aligned or len(self.source.lines) == 1 + len(self.steps)
+        if step is None or _UNKNOWN in step.operands or not aligned:
+            self.whole = False
+        elif self.whole:
             step.number = len(self.checks)
             self.steps.append(step)
 

@@ -1,7 +1,7 @@
 """The guard once more as a list of steps, for the native check.
 
 Each line of a guard that can fail, and each that binds an object, has a step; what generated code calls by a name, a step
-knows by the number of its register. A line whose writer gives no step leaves the guard to its generated Python.
+knows by the number of its register. From a line on whose writer gives no step, the guard is left to its generated Python.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class StepKind(enum.IntEnum):
     OUTSIDE = 9  # the operand's id is not in `expected`
     TENSORS = 10  # metadata of the operands
     TRUE = 11  # `key`, a function of the operands, gives a true value
+    REST = 12  # `key`, a function of the operands, is the rest of the guard, which binds `expected` objects in all
 
 
 @dataclass(slots=True)
