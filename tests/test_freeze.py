@@ -232,6 +232,31 @@ def test_the_check():
     assert not check() and check.moved() == ["bias"]
 
 
+def test_statistics_that_nobody_counts_are_no_constants():
+    class Bare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(8))
+            self.register_buffer("var", torch.ones(8))
+            self.register_buffer("scale", torch.tensor(0.1))
+            self.register_buffer("zero", torch.tensor(0, dtype=torch.int32))
+            self.register_buffer("shift", torch.ones(8))
+
+        def forward(self, x):
+            x = torch.nn.functional.batch_norm(x, self.mean, self.var, training=self.training) + self.shift
+            return torch.fake_quantize_per_tensor_affine(x, self.scale, self.zero, -128, 127)
+
+    net = Bare().eval()
+    compiled = magpy.compile(net, freeze=True)
+    x = torch.randn(4, 8)
+    check(compiled, net, x, monitored=1, hits=1)
+    [record] = records(compiled)
+    assert len(record.frozen.tensors) == 1
+    net.train()(torch.randn(4, 8) + 3)
+    net.eval()
+    check(compiled, net, x, monitored=0, hits=2)
+
+
 UNSEEN = {
     "through data": lambda weight: weight.data.mul_(2),
     "through numpy": lambda weight: weight.detach().numpy().__setitem__(0, 7.0),
@@ -244,7 +269,7 @@ UNSEEN = {
 def test_strict_mode_sees_what_no_counter_shows(write):
     weight = nn.Parameter(torch.randn(3) + 1)
     check = FrozenCheck([weight], ["weight"])
-    strict = _freeze.StrictFrozenCheck(check)
+    strict = _freeze.StrictFrozenCheck([weight], ["weight"])
     assert strict()
     write(weight)
     assert check(), "no counter shows it"

@@ -331,7 +331,7 @@ class Compiled(Dispatcher):
             self._note(Refusal("compiling", f"what comes after a boundary in {point.frames[-1].code.co_qualname}"))
             return self._resume(point, box)
         if self.config.freeze:
-            self._thaw(point.cache)
+            self._thaw(point.cache, box[0], {})
         if point.cache.full or point.failures >= _ATTEMPTS or not self.lock.acquire(blocking=False):
             return self._resume(point, box)
         monitor = None
@@ -433,7 +433,7 @@ class Compiled(Dispatcher):
         """Learn from a miss which facts do not hold."""
         cache = self.cache
         if self.config.freeze:
-            self._thaw(cache)
+            self._thaw(cache, args, kwargs)
         if cache.full and ("record-limit", "", 0) in self.statistics.reasons:
             raise Refusal("record-limit")
         if cache.records:
@@ -445,12 +445,23 @@ class Compiled(Dispatcher):
     def _freeze(self) -> set[Any] | None:
         return self.thawed if self.config.freeze else None
 
-    def _thaw(self, cache: RecordCache) -> None:
+    def _thaw(self, cache: RecordCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Drop records whose constants have changed: they cannot serve again. What changes at every call is none again."""
         for record in cache.records:
-            if record.frozen is not None and not record.frozen():
+            frozen = record.frozen
+            if frozen is None:
+                continue
+            moved = frozen.moved()
+            number = None
+            if not moved:
+                with contextlib.suppress(Exception):  # whoever asks the guard next deals with it
+                    number = record.guard(args, kwargs)
+            if type(number) is int:  # was another tensor put in the place of one of them?
+                _, key = record.failed(number)
+                moved = [key] if key in frozen.paths else []
+            if moved:
                 if not record.hits:
-                    self.thawed.update(record.frozen.moved())
+                    self.thawed.update(moved)
                 cache.discard(record)
                 _forget(record)
 

@@ -13,8 +13,6 @@ from magpy_runtime import FrozenCheck, may_freeze
 from ._env import STRICT
 from ._strict import StrictError
 
-_REGISTERS: Final = ("_parameters", "_buffers")
-
 
 def frozen_inputs(
     inputs: list[Node],
@@ -39,19 +37,43 @@ def frozen_inputs(
     """
     if grad and any(node.obj().requires_grad for node in inputs):
         return (), None
-    numbers = tuple(
-        number
-        for number, node in enumerate(inputs)
-        if number not in updated
-        and pinned(node)
-        and _is_registered(node)
-        and may_freeze(node.obj())
-        and (not thawed or path(node) not in thawed)
-    )
+    numbers = []
+    counters = []
+    for number, node in enumerate(inputs):
+        if number in updated or not pinned(node) or not _is_registered(node) or not may_freeze(node.obj()):
+            continue
+        seen, counter = _counter(node)
+        if seen and (not thawed or path(node) not in thawed):
+            numbers.append(number)
+            counters.append(counter)
     if not numbers:
         return (), None
-    check = FrozenCheck([inputs[number].obj() for number in numbers], [path(inputs[number]) for number in numbers])
-    return numbers, StrictFrozenCheck(check) if STRICT else check
+    tensors = [inputs[number].obj() for number in numbers]
+    kind = StrictFrozenCheck if STRICT else FrozenCheck
+    return tuple(numbers), kind(tensors, [path(inputs[number]) for number in numbers], counters)
+
+
+_STATISTICS: Final = ("batch_norm", "instance_norm", "fake_quant", "moving_avg")
+_BATCHES: Final = "num_batches_tracked"
+
+
+def _counter(node: Node) -> tuple[bool, tuple[dict[str, Any], str] | None]:
+    """Whether a version counter shows updates of a tensor, and which one if it is not the tensor's own.
+
+    Operators with running statistics update them without counting that; modules of torch count their batches beside
+    them.
+    """
+    if issubclass(node.type, torch.nn.Parameter):
+        return True, None
+    users = [
+        user.target if isinstance(user.target, str) else getattr(user.target, "__name__", "") for user in node.tag.users
+    ]
+    if not any(each in name for name in users for each in _STATISTICS):
+        return True, None
+    registry = None if node.parent is None else node.parent.obj()
+    if not isinstance(registry, dict) or not all("batch_norm" in name for name in users):
+        return False, None
+    return (True, (registry, _BATCHES)) if may_freeze(dict.get(registry, _BATCHES)) else (False, None)
 
 
 def _is_registered(node: Node) -> bool:
@@ -59,7 +81,7 @@ def _is_registered(node: Node) -> bool:
     if issubclass(node.type, torch.nn.Parameter):
         return True
     parent = node.parent
-    return parent is not None and parent.key is not None and parent.key == (EdgeKind.ITEM, _REGISTERS[1])
+    return parent is not None and parent.key is not None and parent.key == (EdgeKind.ITEM, "_buffers")
 
 
 class StrictFrozenCheck(FrozenCheck):
@@ -67,8 +89,8 @@ class StrictFrozenCheck(FrozenCheck):
 
     __slots__ = ()
 
-    def __init__(self, check: FrozenCheck) -> None:
-        super().__init__(check.tensors, check.paths)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.checksum()
 
     def __call__(self) -> bool:

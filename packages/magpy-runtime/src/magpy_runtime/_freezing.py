@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard, cast
 
 import torch
 import torch.fx
@@ -23,32 +23,57 @@ class FrozenCheck:
     """Whether tensors hold the values that they held when they were made constants, as far as torch counts.
 
     It looks at version counters and addresses. The memory is held, so an address means the same memory. Neither shows
-    what is written through `.data`, through a numpy array or from another process; `checksum` does.
+    what is written through `.data`, through a numpy array or from another process; `checksum` does. A norm in training
+    updates its running statistics without counting that, but it counts its batches in a buffer of its own.
 
     Args:
         tensors: the tensors.
         paths: for each of them how it was found, to be remembered when it turns out to vary.
+        counters: for each of them the dictionary and name of the tensor that is updated with it, or None.
     """
 
-    __slots__ = ("_memory", "_pointers", "_sums", "_versions", "paths", "tensors")
+    __slots__ = ("_counters", "_memory", "_pointers", "_seen", "_sums", "_versions", "counters", "paths", "tensors")
 
-    def __init__(self, tensors: list[torch.Tensor], paths: list[Any]) -> None:
+    def __init__(
+        self,
+        tensors: list[torch.Tensor],
+        paths: list[Any],
+        counters: list[tuple[dict[str, Any], str] | None] | None = None,
+    ) -> None:
         self.tensors = tensors
+        self.paths = paths
+        self.counters = counters or [None] * len(tensors)
+        known = {(id(each[0]), each[1]): each for each in self.counters if each is not None}
+        self._counters: list[tuple[dict[str, Any], str, torch.Tensor]] = [
+            (container, name, dict.__getitem__(container, name)) for container, name in known.values()
+        ]
+        self._seen = [*tensors, *[counter for _, _, counter in self._counters]]
         self._memory = [each.detach() for each in tensors]
         self._pointers = [*map(_pointer, tensors)]
-        self._versions = [*map(_version, tensors)]
+        self._versions = [*map(_version, self._seen)]
         self._sums: list[Any] | None = None
-        self.paths = paths
 
     def __call__(self) -> bool:
         """Compare now."""
-        return [*map(_version, self.tensors)] == self._versions and [*map(_pointer, self.tensors)] == self._pointers
+        if [*map(_version, self._seen)] != self._versions or [*map(_pointer, self.tensors)] != self._pointers:
+            return False
+        return all([dict.get(container, name) is counter for container, name, counter in self._counters])
 
     def moved(self) -> list[Any]:
         """The paths of those that differ."""
-        known = zip(self.tensors, self._versions, self._pointers, self.paths, strict=True)
+        counted = {
+            (id(container), name)
+            for (container, name, counter), version in zip(
+                self._counters, self._versions[len(self.tensors) :], strict=True
+            )
+            if dict.get(container, name) is not counter or _version(counter) != version
+        }
+        known = zip(self.tensors, self._versions, self._pointers, self.paths, self.counters, strict=False)
         return [
-            path for each, version, pointer, path in known if (_version(each), _pointer(each)) != (version, pointer)
+            path
+            for each, version, pointer, path, counter in known
+            if (_version(each), _pointer(each)) != (version, pointer)
+            or (counter is not None and (id(counter[0]), counter[1]) in counted)
         ]
 
     def checksum(self) -> int | None:
@@ -72,10 +97,11 @@ def _checksum(tensor: torch.Tensor) -> Any:
         return int((raw * places).sum()), int(raw.sum())
 
 
-def may_freeze(tensor: Any) -> bool:
+def may_freeze(tensor: object) -> TypeGuard[torch.Tensor]:
     """Whether a tensor can be a constant: dense, of torch's own classes, with a version counter."""
     return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        isinstance(tensor, torch.Tensor)
+        and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         and tensor.layout is torch.strided
         and not tensor.is_inference()
         and not tensor.is_nested
