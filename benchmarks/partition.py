@@ -221,7 +221,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON and no table")
     parser.add_argument("--sizes", default="1000,2000,5000,10000,20000", help="operators of the random graphs")
     parser.add_argument(
-        "--torch-up-to", type=int, default=2000, help="operators up to which torch's partitioner is run"
+        "--torch-up-to", type=int, default=1000, help="operators up to which torch's partitioner is run"
     )
     parser.add_argument("--models", default="lstm,gpt2,seq2seq,bert", help="examples, with commas; may be empty")
     options = parser.parse_args(argv)
