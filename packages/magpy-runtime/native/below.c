@@ -93,7 +93,30 @@ empty_stack(Frame *frame, int nlocals)
     }
 }
 
-/* Disposes of a frame that is not linked any more. What keeps its frame object sees it as it was. */
+/* Disposes of a frame that is not linked: it returns at once, or raises the pending exception. */
+void
+mp_dispose(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises)
+{
+    if (!raises) {
+        int nlocals = mp_frame_code(frame)->co_nlocalsplus;
+        if (pushes) {
+            frame->localsplus[nlocals] = Py_NewRef(Py_None);
+        }
+        frame->stacktop = nlocals + pushes;
+        mp_frame_set_next(frame, leave);
+    }
+    else {      /* at RESUME, which no handler covers, so that the frame has an entry in the traceback */
+        mp_frame_set_pending(frame, mp_frame_code(frame)->_co_firsttraceable);
+    }
+    PyThreadState_EnterTracing(tstate);
+    mp_allow_recursion(tstate, 5);
+    PyObject *dropped = _PyEval_EvalFrameDefault(tstate, frame, raises);
+    mp_allow_recursion(tstate, -5);
+    PyThreadState_LeaveTracing(tstate);
+    Py_XDECREF(dropped);
+}
+
+/* Disposes of a suspended frame that is not linked any more. What keeps its frame object sees it as it was. */
 static void
 leave(PyThreadState *tstate, Frame *frame, int at)
 {

@@ -148,9 +148,10 @@ const CodeTables *mp_code_tables(PyCodeObject *code);
 int mp_find_return(PyCodeObject *code, bool *pushes);
 
 /* hook.c */
-void mp_dispose(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises);
+PyObject *mp_unhooked(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* below.c */
+void mp_dispose(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises);
 PyObject *mp_call_below(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *mp_hide(PyObject *module, PyObject *prefixes);
 

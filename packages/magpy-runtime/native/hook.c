@@ -20,6 +20,8 @@ typedef struct {
     size_t capacity;
     size_t used;
     Py_ssize_t answers;     /* entries that have one */
+    PyObject *discover;     /* owned or NULL: asked about each code object once */
+    bool silent;            /* an exception gets no entry for the frame that it leaves */
     unsigned long long answered;
 } FrameHook;
 
@@ -28,6 +30,9 @@ typedef struct Installed {
     FrameHook *hook;        /* owned */
     struct Installed *outer;
 } Installed;
+
+/* How many code objects a hook asks about. */
+#define MAX_KNOWN 4096
 
 static MP_THREAD_LOCAL Installed *installed = NULL;
 static Py_ssize_t installed_anywhere = 0;
@@ -44,17 +49,22 @@ find_entry(Entry *entries, size_t capacity, PyCodeObject *code)
     return &entries[at];
 }
 
-/* The entry that answers for a code object on this thread, or NULL. */
+/* The entry that answers for a code object on this thread, or NULL; then `asks` is a hook that does not know it. */
 static Entry *
-find_answer(PyCodeObject *code, FrameHook **hook)
+find_answer(PyCodeObject *code, FrameHook **hook, FrameHook **asks)
 {
     for (Installed *at = installed; at != NULL; at = at->outer) {
-        if (at->hook->answers > 0) {
-            Entry *entry = find_entry(at->hook->entries, at->hook->capacity, code);
-            if (entry->answer != NULL) {
-                *hook = at->hook;
-                return entry;
-            }
+        if (at->hook->answers == 0 && at->hook->discover == NULL) {
+            continue;
+        }
+        Entry *entry = at->hook->capacity > 0 ? find_entry(at->hook->entries, at->hook->capacity, code) : NULL;
+        if (entry != NULL && entry->answer != NULL) {
+            *hook = at->hook;
+            return entry;
+        }
+        if ((entry == NULL || entry->code == NULL) && at->hook->discover != NULL && at->hook->used < MAX_KNOWN) {
+            *asks = at->hook;
+            return NULL;
         }
     }
     return NULL;
@@ -74,29 +84,6 @@ arguments(Frame *frame, PyCodeObject *code)
     return values;
 }
 
-/* Disposes of a frame that is not linked: it returns at once, or raises the pending exception. */
-void
-mp_dispose(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises)
-{
-    if (!raises) {
-        int nlocals = mp_frame_code(frame)->co_nlocalsplus;
-        if (pushes) {
-            frame->localsplus[nlocals] = Py_NewRef(Py_None);
-        }
-        frame->stacktop = nlocals + pushes;
-        mp_frame_set_next(frame, leave);
-    }
-    else {      /* at RESUME, which no handler covers, so that the frame has an entry in the traceback */
-        mp_frame_set_pending(frame, mp_frame_code(frame)->_co_firsttraceable);
-    }
-    PyThreadState_EnterTracing(tstate);
-    mp_allow_recursion(tstate, 5);
-    PyObject *dropped = _PyEval_EvalFrameDefault(tstate, frame, raises);
-    mp_allow_recursion(tstate, -5);
-    PyThreadState_LeaveTracing(tstate);
-    Py_XDECREF(dropped);
-}
-
 /* Whether this thread's frames may be answered now: not where a recorder watches, nor for a tracer's own frames. */
 static inline bool
 may_answer(PyThreadState *tstate)
@@ -104,29 +91,84 @@ may_answer(PyThreadState *tstate)
     return tstate->tracing == 0 && (mp_current == NULL || mp_current->diverted != NULL);
 }
 
+static int find_return(PyCodeObject *code, Entry *entry);
+static int set_answer(FrameHook *self, PyCodeObject *code, PyObject *answer);
+
+/* Asks a hook about code that it does not know. Returns -1 with an exception set. */
+static int
+discover(FrameHook *hook, PyCodeObject *code)
+{
+    Entry made = {0};
+    PyObject *answer = Py_None;
+    if (find_return(code, &made) < 0) {
+        PyErr_Clear();
+        Py_INCREF(answer);
+    }
+    else {
+        Installed *saved = installed;
+        installed = NULL;
+        answer = PyObject_CallOneArg(hook->discover, (PyObject *)code);
+        installed = saved;
+        if (answer == NULL) {
+            return -1;
+        }
+    }
+    int status = set_answer(hook, code, answer);
+    Py_DECREF(answer);
+    return status;
+}
+
+/* Lets an answered frame go; its result or the pending exception goes to the caller. */
+static void
+leave_frame(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool raises, bool silent)
+{
+    PyObject *type = NULL, *value = NULL, *traceback = NULL;
+    if (raises && silent) {
+        PyErr_Fetch(&type, &value, &traceback);
+    }
+    mp_dispose(tstate, frame, leave, pushes, raises && !silent);
+    if (raises && silent) {
+        PyErr_Restore(type, value, traceback);
+    }
+}
+
 static PyObject *
 hook_frame(PyThreadState *tstate, Frame *frame, int throwflag)
 {
-    FrameHook *hook = NULL;
+    FrameHook *hook = NULL, *asks = NULL;
     Entry *entry = NULL;
     if (installed != NULL && !throwflag && may_answer(tstate)) {
-        entry = find_answer(mp_frame_code(frame), &hook);
+        entry = find_answer(mp_frame_code(frame), &hook, &asks);
+        if (asks != NULL) {
+            Py_INCREF(asks);
+            if (discover(asks, mp_frame_code(frame)) < 0) {
+                PyErr_Clear();
+            }
+            Py_DECREF(asks);
+            asks = NULL;
+            entry = installed != NULL ? find_answer(mp_frame_code(frame), &hook, &asks) : NULL;
+        }
     }
     if (entry != NULL) {
         PyObject *function = mp_frame_function(frame);
         int leave = entry->leave;
-        bool pushes = entry->pushes;
+        bool pushes = entry->pushes, silent = hook->silent;
         PyObject *answer = Py_NewRef(entry->answer);
         PyObject *args[3] = {NULL, function != NULL ? function : Py_None, arguments(frame, mp_frame_code(frame))};
         Py_INCREF(hook);
+        Installed *saved = installed;
+        if (hook->discover != NULL) {
+            installed = NULL;       /* the answers' own code is not to be asked about */
+        }
         PyObject *result = args[2] == NULL ? NULL :
                            PyObject_Vectorcall(answer, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        installed = saved;
         Py_XDECREF(args[2]);
         Py_DECREF(answer);
         hook->answered += result != mp_null;
         Py_DECREF(hook);
         if (result != mp_null) {
-            mp_dispose(tstate, frame, leave, pushes, result == NULL);
+            leave_frame(tstate, frame, leave, pushes, result == NULL, silent);
             return result;
         }
         Py_DECREF(result);
@@ -232,6 +274,21 @@ frame_hook_run(PyObject *self, PyObject *args, PyObject *kwargs)
     return result;
 }
 
+/* unhooked(function, args, kwargs): the function's result; no hook of this thread answers below it. */
+PyObject *
+mp_unhooked(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "unhooked(function, args, kwargs)");
+        return NULL;
+    }
+    Installed *saved = installed;
+    installed = NULL;
+    PyObject *result = PyObject_Call(args[0], args[1], args[2]);
+    installed = saved;
+    return result;
+}
+
 /* Finds a return instruction. Returns -1 with an exception set when frames of the code cannot be answered. */
 static int
 find_return(PyCodeObject *code, Entry *entry)
@@ -275,51 +332,64 @@ reserve_entry(FrameHook *self)
     return 0;
 }
 
+/* Keeps what answers for a code object; None: nothing does. Returns -1 with an exception set. */
+static int
+set_answer(FrameHook *self, PyCodeObject *code, PyObject *answer)
+{
+    Entry made = {0};
+    bool answers = answer != Py_None;
+    if (answers && !PyCallable_Check(answer)) {
+        PyErr_SetString(PyExc_TypeError, "answer() argument 'callable' must be callable or None");
+        return -1;
+    }
+    if ((answers && find_return(code, &made) < 0) || reserve_entry(self) < 0) {
+        return -1;
+    }
+    Entry *entry = find_entry(self->entries, self->capacity, code);
+    if (entry->code == NULL) {
+        entry->code = (PyCodeObject *)Py_NewRef(code);
+        self->used++;
+    }
+    if (answers) {
+        entry->leave = made.leave;
+        entry->pushes = made.pushes;
+    }
+    PyObject *old = entry->answer;
+    entry->answer = answers ? Py_NewRef(answer) : NULL;
+    self->answers += answers - (old != NULL);
+    Py_XDECREF(old);
+    return 0;
+}
+
 /* answer(code, callable): keeps both; None takes the answer back. */
 static PyObject *
 frame_hook_answer(PyObject *object, PyObject *args)
 {
-    FrameHook *self = (FrameHook *)object;
     PyCodeObject *code;
     PyObject *answer;
-    Entry made = {0};
-    if (!PyArg_ParseTuple(args, "O!O:answer", &PyCode_Type, &code, &answer)) {
+    Entry made;
+    if (!PyArg_ParseTuple(args, "O!O:answer", &PyCode_Type, &code, &answer) || find_return(code, &made) < 0 ||
+        set_answer((FrameHook *)object, code, answer) < 0) {
         return NULL;
     }
-    if (answer != Py_None && !PyCallable_Check(answer)) {
-        PyErr_SetString(PyExc_TypeError, "answer() argument 'callable' must be callable or None");
-        return NULL;
-    }
-    if (find_return(code, &made) < 0 || reserve_entry(self) < 0) {
-        return NULL;
-    }
-    Entry *entry = find_entry(self->entries, self->capacity, code);
-    if (entry->code == NULL) {
-        if (answer == Py_None) {
-            Py_RETURN_NONE;
-        }
-        entry->code = (PyCodeObject *)Py_NewRef(code);
-        entry->leave = made.leave;
-        entry->pushes = made.pushes;
-        self->used++;
-    }
-    PyObject *old = entry->answer;
-    entry->answer = answer == Py_None ? NULL : Py_NewRef(answer);
-    self->answers += (entry->answer != NULL) - (old != NULL);
-    Py_XDECREF(old);
     Py_RETURN_NONE;
 }
 
-/* FrameHook(answers=None): a mapping's items are given to answer(). */
+/* FrameHook(answers=None, discover=None, silent=False): a mapping's items are given to answer(). */
 static PyObject *
 frame_hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *answers = Py_None;
-    static char *names[] = {"answers", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:FrameHook", names, &answers)) {
+    PyObject *answers = Py_None, *discover = Py_None;
+    int silent = 0;
+    static char *names[] = {"answers", "discover", "silent", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOp:FrameHook", names, &answers, &discover, &silent)) {
         return NULL;
     }
     PyObject *self = type->tp_alloc(type, 0);
+    if (self != NULL) {
+        ((FrameHook *)self)->discover = discover == Py_None ? NULL : Py_NewRef(discover);
+        ((FrameHook *)self)->silent = silent;
+    }
     PyObject *items = self != NULL && answers != Py_None ? PyMapping_Items(answers) : NULL;
     for (Py_ssize_t i = 0; items != NULL && i < PyList_GET_SIZE(items); i++) {
         PyObject *result = frame_hook_answer(self, PyList_GET_ITEM(items, i));
@@ -340,6 +410,7 @@ static int
 frame_hook_traverse(PyObject *object, visitproc visit, void *arg)
 {
     FrameHook *self = (FrameHook *)object;
+    Py_VISIT(self->discover);
     for (size_t i = 0; i < self->capacity; i++) {
         Py_VISIT(self->entries[i].code);
         Py_VISIT(self->entries[i].answer);
@@ -356,6 +427,7 @@ frame_hook_clear(PyObject *object)
     self->entries = NULL;
     self->capacity = self->used = 0;
     self->answers = 0;
+    Py_CLEAR(self->discover);
     for (size_t i = 0; i < capacity; i++) {
         Py_XDECREF(entries[i].code);
         Py_XDECREF(entries[i].answer);
@@ -400,7 +472,7 @@ PyTypeObject mp_FrameHookType = {
     .tp_name = "magpy_runtime._native.FrameHook",
     .tp_basicsize = sizeof(FrameHook),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "FrameHook(answers=None)\n--\n\nAnswers frames that start, by their code.",
+    .tp_doc = "FrameHook(answers=None, discover=None, silent=False)\n--\n\nAnswers frames that start, by their code.",
     .tp_new = frame_hook_new,
     .tp_dealloc = frame_hook_dealloc,
     .tp_traverse = frame_hook_traverse,

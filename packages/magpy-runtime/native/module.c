@@ -24,6 +24,8 @@ static PyMethodDef resume_methods[] = {
      "resume(frames, exception=None, recorder=None)\n--\n\nRebuild frames and let them go on."},
     {"call_below", (PyCFunction)(void (*)(void))mp_call_below, METH_FASTCALL,
      "call_below(frames, function, args, kwargs, /)\n--\n\nCall a function below rebuilt frames."},
+    {"unhooked", (PyCFunction)(void (*)(void))mp_unhooked, METH_FASTCALL,
+     "unhooked(function, args, kwargs, /)\n--\n\nCall a function below which no FrameHook of this thread answers."},
     {"hide", mp_hide, METH_O, "hide(prefixes, /)\n--\n\nHide frames of these files from functions called below frames."},
     {NULL, NULL, 0, NULL},
 };

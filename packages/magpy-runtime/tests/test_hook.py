@@ -6,10 +6,11 @@ import gc
 import sys
 import threading
 import traceback
+import weakref
 
 import pytest
 
-from magpy_runtime.capture import NULL, FrameHook, Recorder
+from magpy_runtime.capture import NULL, FrameHook, Recorder, unhooked
 
 RAN = []
 
@@ -340,3 +341,97 @@ def test_hook_is_freed():
     del hook, answer
     gc.collect()
     assert not [o for o in gc.get_objects() if type(o) is Answer]
+
+
+# -- code that is discovered -------------------------------------------------------------------------------------------
+
+
+def test_discover():
+    asked = []
+
+    def first(x):
+        return second(x) + 1
+
+    def second(x):
+        return x * 2
+
+    def generator(x):
+        yield x
+
+    def discover(code):
+        asked.append(code.co_name)
+        return (lambda function, arguments: -arguments[0]) if code is second.__code__ else None
+
+    hook = FrameHook(discover=discover)
+    assert hook.run(first, (5,)) == -4
+    assert hook.run(first, (5,)) == -4
+    assert hook.run(lambda: [*generator(3)]) == [3]
+    assert [*dict.fromkeys(asked)] == asked
+    assert asked[:2] == ["first", "second"]
+    assert "generator" not in asked
+    assert hook.answered == 2
+    hook.answer(second.__code__, None)
+    assert hook.run(first, (5,)) == 11
+
+
+def test_discover_may_fail():
+    def called(x):
+        return x
+
+    def discover(code):
+        raise ValueError
+
+    hook = FrameHook(discover=discover)
+    assert hook.run(called, (5,)) == 5
+
+
+def test_answers_of_discovered_code_are_not_answered():
+    def called(x):
+        return x
+
+    hook = FrameHook(discover=lambda code: lambda function, arguments: (function(*arguments), "answered"))
+    assert hook.run(called, (5,)) == (5, "answered")
+
+
+def test_silent():
+    def called(x):
+        return x
+
+    def answer(function, arguments):
+        raise KeyError
+
+    for silent in (False, True):
+        with pytest.raises(KeyError) as caught:
+            FrameHook({called.__code__: answer}, silent=silent).run(called, (1,))
+        names = []
+        entry = caught.value.__traceback__
+        while entry is not None:
+            names.append(entry.tb_frame.f_code.co_name)
+            entry = entry.tb_next
+        assert names[1:] == (["answer"] if silent else ["called", "answer"])
+
+
+def test_unhooked():
+    def called(x):
+        return x
+
+    def outer(x):
+        return called(x), unhooked(called, (x,), {}), called(x)
+
+    hook = FrameHook({called.__code__: lambda function, arguments: "answered"})
+    assert hook.run(outer, (5,)) == ("answered", 5, "answered")
+
+
+def test_a_hook_that_discovers_is_freed():
+    class Asked:
+        def __call__(self, code):
+            return None
+
+    asked = Asked()
+    gone = weakref.ref(asked)
+    hook = FrameHook(discover=asked)
+    hook.run(len, ("",))
+    del asked
+    assert gone() is not None
+    del hook
+    assert gone() is None

@@ -75,6 +75,10 @@ lets `answers[code](function, arguments)` answer each frame of such a code objec
 from; `arguments` are the argument variables as in `on_enter`. What it returns is the frame's result, what it raises
 leaves the frame; `NULL` lets the frame run. Tracers do not see the frames that were answered. Nothing is answered where
 a recorder records (but below a `divert`), nor inside trace functions. `hook.answer(code, callable)` changes an answer.
+With `discover`, the hook asks `discover(code)` about each code object that it does not know when a frame of it starts; what
+that gives answers from then on (None: nothing does), and no hook is installed while it or an answer runs. What an answer
+raises has an entry for the frame in its traceback, unless the hook is `silent`. `unhooked(function, args, kwargs)` calls a
+function below which no hook of this thread answers.
 While a hook is installed on any thread, calls between Python functions are somewhat slower on all.
 
 **Callbacks.** They run with no events, with room to recurse beyond the program's limit, and without garbage
@@ -103,6 +107,7 @@ from magpy_runtime._native import (
     super_lookup,
     type_lookup,
     type_version,
+    unhooked,
 )
 
 Before: TypeAlias = Callable[[tuple[Any, ...], Any], Any]
@@ -155,4 +160,5 @@ __all__ = [
     "super_lookup",
     "type_lookup",
     "type_version",
+    "unhooked",
 ]
