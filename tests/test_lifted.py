@@ -343,3 +343,120 @@ def test_readers_of_a_size(name: str, dynamic: bool | None) -> None:
     for n in (3, 4, 3, 5, 6, 3, 4, 5, 6):
         y = torch.randn(n, 2)
         assert same(function(x, y), compiled(x, y)), n
+
+
+# -- what the user says -----------------------------------------------------------------------------------------------
+
+
+def test_dynamic_lifts_from_the_start() -> None:
+    check(lambda x, n: x * n, [(torch.randn(size, 3), size / 3) for size in (4, 5, 6, 9)], 1, dynamic=True)
+
+
+def test_dynamic_off_lifts_nothing() -> None:
+    check(lambda x: x * 2, rows(4, 5, 6, 7), 4, dynamic=False)
+
+
+def test_marks() -> None:
+    def marked(size: int, mark: Callable[..., None], dim: int = 0) -> tuple[torch.Tensor]:
+        x = torch.randn(size, 3)
+        mark(x, dim)
+        return (x,)
+
+    mark, weak, static = torch._dynamo.mark_dynamic, torch._dynamo.maybe_mark_dynamic, torch._dynamo.mark_static
+    check(lambda x: x * 2, [marked(size, mark) for size in (4, 5, 6)], 1)
+    check(lambda x: x * 2, [marked(size, weak) for size in (4, 5, 6)], 1)
+    check(lambda x: x * 2, [marked(size, static) for size in (4, 5, 6)], 3)
+    check(lambda x: x * 2, [marked(size, mark) for size in (4, 5, 6)], 3, dynamic=False)
+
+
+def test_info_and_explain_name_what_is_lifted() -> None:
+    served = check(lambda x, n: x * n, [(torch.randn(size, 3), size / 3) for size in (4, 5, 6)])
+    lifted = magpy.info(served.compiled).lifted
+    assert any("argument 1" in text and "varied" in text for text in lifted), lifted
+    assert any("size 0 of argument 0" in text for text in lifted), lifted
+    assert all(text in magpy.explain(served.compiled) for text in lifted)
+
+
+def test_types_are_checked() -> None:
+    """A bool is no int, an int no float, and a subclass of int is neither."""
+
+    class Number(int):
+        """An int of another type."""
+
+    check(lambda x, n: (x * n, n), numbers(3, 4, 5, True, 5.0, False, 6, 6.5, Number(7), Number(8), 8), None)
+
+
+def test_ints_that_are_too_large() -> None:
+    check(lambda x, n: (x + 1, n, n + 1), numbers(3, 4, 5, 2**63, 2**70, -(2**80), 7), None)
+
+
+def test_aliases() -> None:
+    """One tensor twice, then two tensors of one size: different records."""
+    x, y = torch.randn(5, 2), torch.randn(5, 2)
+    compiled = magpy.compile(lambda a, b: (a + b, a is b, a.shape[0]), backend="eager")
+    for a, b in ((x, x), (x, y), (x[:4], x[:4]), (y, y), (x[:3], y[:3])):
+        got = compiled(a, b)
+        assert torch.equal(got[0], a + b) and got[1:] == (a is b, a.shape[0])
+
+
+def test_strides() -> None:
+    calls = [(torch.randn(size, 6)[:, :3],) for size in (4, 5, 6)] + [(torch.randn(3, size).t(),) for size in (4, 5, 6)]
+    check(lambda x: (x.reshape(-1), x.is_contiguous(), x.contiguous().view(-1), x.stride()), calls, None)
+
+
+def test_in_place_operators_keep_what_sizes_were() -> None:
+    def function(x: torch.Tensor) -> Any:
+        before = x.shape[0]
+        y = torch.zeros(before, 2)
+        y.resize_(before + 1, 2)
+        y.zero_()
+        x += 1
+        return y, y.shape[0], before, x.shape
+
+    check(function, rows(4, 5, 6, 7), None)
+
+
+def test_gradients() -> None:
+    weight = torch.nn.Parameter(torch.randn(3, 3))
+
+    def function(x: torch.Tensor, rate: float) -> torch.Tensor:
+        return (x @ weight * rate).relu().sum() / x.shape[0]
+
+    compiled = magpy.compile(function, backend="eager")
+    for size in (4, 5, 6, 7):
+        x = torch.randn(size, 3)
+        (expected,) = torch.autograd.grad(function(x, size / 10), [weight])
+        (got,) = torch.autograd.grad(compiled(x, size / 10), [weight])
+        assert torch.equal(expected, got)
+    assert magpy.info(compiled).monitored == 2
+
+
+def test_behind_a_boundary() -> None:
+    def function(x: torch.Tensor, n: int) -> Any:
+        y = x * n
+        if y.sum() > 0:
+            return y.reshape(x.shape[0], -1) + n, n * 2
+        return y - n, n
+
+    check(function, [(torch.ones(size, 3) * sign, size * 2) for size in (3, 4, 5, 6) for sign in (1, -1)], None)
+
+
+def test_types_of_results_of_scalars_on_tensors() -> None:
+    """A float stays a number: it does not make an integer tensor's results double."""
+    calls = [(torch.arange(4), torch.ones(2, dtype=torch.float16), value) for value in (0.1, 0.5, 0.25, 3.0)]
+    check(lambda a, b, n: (a * n, b * n, a + n, torch.tensor(1.0) * n, b.add(b, alpha=n), torch.full((2,), n)), calls)
+
+
+def test_inductor() -> None:
+    def function(x: torch.Tensor, rate: float, steps: int) -> Any:
+        y = (x * rate).softmax(-1).reshape(x.shape[0] * 2, -1)
+        return y + steps, y.shape[0], steps + 1
+
+    compiled = magpy.compile(function)
+    for size in (4, 5, 6, 7):
+        x = torch.randn(size, 4)
+        expected, got = function(x, size / 10, size), compiled(x, size / 10, size)
+        assert torch.allclose(expected[0], got[0]) and expected[1:] == got[1:]
+    info = magpy.info(compiled)
+    assert info.monitored == 2 and info.native == 0 and not info.reasons
+    assert not any("constant" in text for text in info.lifted), info.lifted

@@ -200,6 +200,7 @@ class Info:
         reasons: why something was not compiled.
         timings: seconds, added up: `run` (monitored runs), `generate` (guard, mock, graph and backend),
             of which `codegen` and `backend`.
+        lifted: numbers and sizes that are inputs of records, with why, each once.
     """
 
     monitored: int
@@ -211,6 +212,7 @@ class Info:
     boundaries: tuple[BoundaryInfo, ...]
     reasons: tuple[NotCompiled, ...]
     timings: dict[str, float]
+    lifted: tuple[str, ...] = ()
 
 
 def states(compiled: Any) -> list[Compiled]:
@@ -247,6 +249,7 @@ def info(compiled: Any) -> Info:
         boundaries=tuple(boundary for state in found for boundary in _boundaries(state)),
         reasons=tuple(replace(reason) for state in found for reason in [*state.statistics.reasons.values()]),
         timings=timings,
+        lifted=tuple(dict.fromkeys(text for record in records for text in record.lifted)),
     )
 
 

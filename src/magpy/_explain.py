@@ -41,6 +41,7 @@ def explain(compiled: Any) -> str:
             lines += ["", f"record {number}: {record.hits} hits, {checks} checks, {record.operators} operators"]
             if record.boundary is not None:
                 lines.append(f"ends at the boundary {record.boundary.text}, line {record.boundary.line}")
+            lines += [f"lifted {each}" for each in record.lifted]
             lines += ["", record.guard_source, record.held_source()[0], record.mock_source]
             if record.effects:
                 lines.append("effects:")

@@ -33,7 +33,8 @@ _MOVES: Final = frozenset(
     {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF", "STORE_ATTR", "DELETE_ATTR", "GET_ITER",
      "GET_YIELD_FROM_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND", "DICT_UPDATE", "DICT_MERGE", "RAISE_VARARGS",
      "IMPORT_NAME", "IMPORT_FROM", "CHECK_EXC_MATCH", "CHECK_EG_MATCH", "BEFORE_WITH", "WITH_EXCEPT_START",
-     "LOAD_SUPER_ATTR", "MATCH_CLASS", "STORE_NAME", "FOR_ITER", "SEND", "RETURN_VALUE", "YIELD_VALUE"}
+     "LOAD_SUPER_ATTR", "MATCH_CLASS", "LIST_APPEND", "LIST_TO_TUPLE", "STORE_NAME", "FOR_ITER", "SEND",
+     "RETURN_VALUE", "YIELD_VALUE"}
 )  # fmt: skip
 """Instructions that hand on references, or call Python code, and look at no number."""
 
@@ -141,12 +142,12 @@ class LiftingMonitor(LiftedTensors):
         def before_it(inputs: tuple[Any, ...], arg: Any) -> Any:
             self.flush()
             self.answer = None
-            self.compares = False
+            self.handled = False
             if look is not None:
                 look(inputs[-needed:] if needed else ())
             answer = self._answered()
             state = None if before is None else before(inputs[start:], arg)
-            self.compares = False
+            self.handled = False
             followed, self.followed = self.followed, []
             given = self._answered()
             if opname == "PRECALL":

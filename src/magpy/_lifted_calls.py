@@ -93,7 +93,7 @@ class LiftedCalls(LiftedNumbers):
 
     def _apply(self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         numbers = self.numbers
-        if self.compares:
+        if self.handled:
             return
         if not keywords and self._number_function(function, args):
             return

@@ -22,7 +22,7 @@ class LiftedNumbers(LiftedReferences):
 
     Attributes:
         answer: what the current instruction will give.
-        compares: whether the current comparison is followed item by item.
+        handled: whether the special methods that the current instruction calls need no further look.
     """
 
     def carries(self, *objects: Any) -> bool:
@@ -39,9 +39,8 @@ class LiftedNumbers(LiftedReferences):
             if self.carries(left, right):
                 self.number_operator(symbol, left, right)
             return
-        if symbol == "+" and type(left) is type(right) and issubclass(type(left), (list, tuple)):
-            return
         if symbol == "+" and issubclass(type(left), (list, tuple)) and issubclass(type(right), (list, tuple)):
+            self.handled = True
             return
         if self._is_python(left) or self._is_python(right):
             return
@@ -132,7 +131,7 @@ class LiftedNumbers(LiftedReferences):
             and type(right) in SEQUENCES
             and numbers.reached(left, right)
         ):
-            self.compares = True
+            self.handled = True
             self._compared_items(left, right)
         else:
             self.consume(left, right)

@@ -45,10 +45,11 @@ class LiftedReferences(Monitor):
         self.sizes: dict[tuple[int, int], Lifted] = {}
         self.followed: list[tuple[Node, Key, Any]] = []
         self.answer: Expression | None = None
-        self.compares = False
+        self.handled = False
         self.lengths: Expression | None = None
         self.varying: dict[torch.fx.Node, bool] = {}
         self.measured: dict[tuple[torch.fx.Node, int], Any] = {}
+        self.carriers: dict[torch.fx.Node, Expression | int] = {}
         self.calls: dict[int, tuple[Any, frozenset[EdgeKind]]] = {}
         self.prepared: tuple[list[tuple[Node, Key, Any]], Expression | None] = ([], None)
         self.parents = {key[1] for key in wish.facts if key[0] == "number"}

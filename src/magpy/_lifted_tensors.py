@@ -8,11 +8,19 @@ from typing import Any
 import torch
 import torch.fx
 
-from magpy_codegen import Measured
+from magpy_codegen import Expression, Measured
 
 from ._lifted_calls import LiftedCalls
+from ._numbers import BINARY, SYMBOLS, is_number
 from ._tensor_names import RANK, TYPES
 from ._tensors import getter_name, name_of
+
+_MAKERS = frozenset({"tensor", "as_tensor", "scalar_tensor"})
+_ARITHMETIC = {
+    "add": ("__add__", False), "__add__": ("__add__", False), "__radd__": ("__add__", True),
+    "sub": ("__sub__", False), "__sub__": ("__sub__", False), "rsub": ("__sub__", True), "__rsub__": ("__sub__", True),
+    "mul": ("__mul__", False), "__mul__": ("__mul__", False), "__rmul__": ("__mul__", True),
+}  # fmt: skip
 
 
 class LiftedTensors(LiftedCalls):
@@ -21,6 +29,7 @@ class LiftedTensors(LiftedCalls):
     Attributes:
         varying: whether a node of the graph comes of something that is lifted, as far as that is known.
         measured: objects that carry sizes, by node and dimension.
+        carriers: nodes of tensors of no dimensions that were made of an int alone, with that int.
     """
 
     def argument(self, arg: Any) -> Any:
@@ -36,13 +45,68 @@ class LiftedTensors(LiftedCalls):
 
     def operator(self, function: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One torch function was called."""
-        out = super().operator(function, run, args, kwargs)
         name = name_of(function)
+        if name == "item" and len(args) == 1 and (number := self.carried(args[0])) is not None:
+            out = run(*args, **kwargs)
+            return self.numbers.carry(number) if isinstance(number, Expression) else out
+        out = super().operator(function, run, args, kwargs)
         in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__set__"
         if in_place or "out" in kwargs:
             self.measured.clear()
+            self.carriers.clear()
             self._resized(args)
+        elif name in _MAKERS or name in _ARITHMETIC:
+            self._carry(name, args, kwargs, out)
         return out
+
+    def carried(self, obj: Any) -> Expression | int | None:
+        """The int that a tensor is known to hold, None for others."""
+        if not issubclass(type(obj), torch.Tensor):
+            return None
+        node = self.find(obj)
+        return None if node is None or node.tag is None else self.carriers.get(node.tag)
+
+    def _carry(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """An operator made a tensor of no dimensions: it may hold a number that is known."""
+        if not issubclass(type(out), torch.Tensor) or out.dim() or out.dtype is not torch.int64:
+            return
+        node = self.find(out)
+        if node is None or node.tag is None:
+            return
+        if name in _MAKERS:
+            if type(args[0]) is int and not set(kwargs) - {"dtype", "device"}:
+                self.carriers[node.tag] = self._known_int(args[0])
+            return
+        operands = [known for arg in args if (known := self._known_int(arg)) is not None]
+        if len(args) != 2 or len(operands) != 2 or kwargs:
+            return
+        method, swapped = _ARITHMETIC[name]
+        left, right = reversed(operands) if swapped else operands
+        values = [each.value if isinstance(each, Expression) else each for each in (left, right)]
+        value = BINARY[method](*values)
+        if is_number(value):
+            self.carriers[node.tag] = self.numbers.compute(
+                value, f"{{}} {SYMBOLS[method]} {{}}", BINARY[method], (left, right)
+            )
+
+    def _known_int(self, arg: Any) -> Any:
+        """An int, the expression of one, or what a tensor is known to hold; None for all else."""
+        return self.numbers.operand(arg) if type(arg) is int else self.carried(arg)
+
+    def with_numbers(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that takes numbers gets tensors: where it is known what they hold, that stands in the graph."""
+        if not self.carriers:
+            return super().with_numbers(function, args, kwargs)
+
+        def shown(arg: Any) -> Any:
+            if type(arg) is slice:
+                return slice(shown(arg.start), shown(arg.stop), shown(arg.step))
+            if type(arg) in (list, tuple):
+                return type(arg)(map(shown, arg))
+            number = self.carried(arg)
+            return self.numbers.carry(number) if isinstance(number, Expression) else arg if number is None else number
+
+        return super().with_numbers(function, (*args[:1], *map(shown, args[1:])), kwargs)
 
     def _resized(self, args: tuple[Any, ...]) -> None:
         """An operator in place may have given its first argument a varying shape."""

@@ -195,27 +195,25 @@ class TensorRules(SpecialRules):
         else:
             self.operators.written.update(each for each in node.all_input_nodes if each.op == "placeholder")
 
-    constants_known = True
-
     def note_constant(self, node: Any, op: Any, kind: OpKind, name: str, args: Any, kwargs: Any) -> None:
         """An operator on constants alone gives a constant, until something else is written into one."""
         constant = self.operators.is_constant(args) and self.operators.is_constant(kwargs)
         if kind is OpKind.INPLACE or any(each != "out" for each in op.mutates):
             if not constant or op.random:
-                self.constants_known = False
+                self.operators.constants.clear()  # one of them may share memory with what was written
         elif constant and not op.random and not name.startswith(("empty", "new_empty", "_empty")):
             self.operators.constants.add(node)
 
     def depends_on_constants(self, args: tuple[Any, ...]) -> bool:
         """Whether all tensors among some arguments have the same values at every call."""
-        return self.constants_known and all(
+        return all(
             self.operators.is_constant(self.argument(arg)) for arg in args if not is_atom(arg)
         )
 
     def with_numbers(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator that takes numbers gets tensors: where these are constants, their numbers stand in the graph."""
         plain = self.registry.operator(function)
-        if plain is None or plain.kind is not OpKind.OPERATOR or not self.constants_known:
+        if plain is None or plain.kind is not OpKind.OPERATOR:
             return None
 
         def number(arg: Any) -> Any:
@@ -338,7 +336,7 @@ class TensorRules(SpecialRules):
         fx_args = tuple(self.argument(arg) for arg in args)
         out = run(*args)
         self.mutates = self.inplace = True
-        self.constants_known = False
+        self.operators.constants.clear()
         self.operators.call(function, fx_args, {}, self.user_where())
         self.operator_count += 1
         return out

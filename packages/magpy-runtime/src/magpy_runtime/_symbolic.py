@@ -75,7 +75,7 @@ class SymbolicGraph:
                 self._fake(number, each, of) for number, (each, of) in enumerate(zip(inputs, varying, strict=True))
             ]
             self.fakes = [fake for fake, _ in pairs]
-            with self._mode:
+            with self._mode, _torch.convolutions_by_hint():
                 runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
         except NotSymbolic:
             raise
@@ -160,7 +160,7 @@ class SymbolicGraph:
             raise NotSymbolic("inputs that share memory are updated in place")
         floats = self._floats_as_tensors()
         try:
-            with _torch.tracing(self._mode):
+            with _torch.tracing(self._mode), _torch.convolutions_by_hint():
                 if isinstance(backend, Inductor):
                     compiled = _torch.compile_fx(self.module, self.fakes, config_patches=backend.settings)
                 else:

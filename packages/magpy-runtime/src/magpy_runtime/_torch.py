@@ -173,6 +173,33 @@ def guards(env: Any) -> list[Any]:
     return [each.expr for each in env.guards]
 
 
+@contextlib.contextmanager
+def convolutions_by_hint() -> Iterator[None]:
+    """How a convolution on fake tensors would run is decided for the sizes of now.
+
+    It only says in which order memory is laid out, and asks whether a batch has less than 16 pictures. Holds torch's
+    compile lock.
+    """
+    original = torch._C._select_conv_backend
+
+    def hinted(each: Any) -> Any:
+        if not isinstance(each, torch.Tensor) or not any(isinstance(size, torch.SymInt) for size in each.shape):
+            return each
+        sizes, strides = ([getattr(n, "node", n) for n in numbers] for numbers in (each.shape, each.stride()))
+        plain = [[getattr(n, "hint", n) for n in numbers] for numbers in (sizes, strides)]
+        return torch.empty_strided(*plain, dtype=each.dtype, device="meta")
+
+    def select(*args: Any, **kwargs: Any) -> Any:
+        return original(*map(hinted, args), **{name: hinted(each) for name, each in kwargs.items()})
+
+    with compile_lock():
+        torch._C._select_conv_backend = select  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            torch._C._select_conv_backend = original
+
+
 def forget_floats(env: Any) -> None:
     """Symbols of floats are in the graph no more: Inductor would want them to be constants."""
     for symbol in [each for each in env.backed_var_to_val if not each.is_integer]:
@@ -236,6 +263,7 @@ __all__ = [
     "changed_settings",
     "compile_fx",
     "compile_lock",
+    "convolutions_by_hint",
     "core_decompositions",
     "dispatch_keys",
     "dispatch_mode_depth",
