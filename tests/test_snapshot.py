@@ -479,6 +479,23 @@ def test_a_module_is_served_natively_too() -> None:
         assert equal(compiled(x), wanted)
 
 
+def test_which_records_are_served_natively() -> None:
+    log: list[int] = []
+    programs: dict[str, Any] = {
+        "plain": lambda x: (x + 1, {"y": [x * 2]}),
+        "sizes": lambda x: x + x.shape[0],
+        "effect": lambda x: (log.append(1), x + 1)[1],
+        "random": lambda x: x + torch.rand(2),
+    }
+    for name, program in programs.items():
+        compiled = magpy.compile(program, backend="eager")
+        for size in (2, 3, 4) if name == "sizes" else (2, 2, 2):
+            compiled(torch.ones(size, 2))
+        record = compiled.__magpy__.cache.records[0]  # type: ignore[attr-defined]
+        assert record.native is not None, name
+        assert record.native.direct == (name in ("plain", "sizes")), name
+
+
 def test_many_calls_grow_nothing() -> None:
     """100,000 calls: memory, records and time stay."""
     import gc
