@@ -12,7 +12,7 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from magpy_annotations import Registry
 from magpy_refgraph import EdgeKind, Key
@@ -20,13 +20,24 @@ from magpy_runtime.capture import Plan, Recorder, call_below, resume
 
 from . import _torch
 from ._failures import internal_error, locate
+from ._nested import Root
 from ._observe import tell
 from ._opcodes import Planner
 from ._points import following
 from ._reasons import Boundary
 from ._segments import Point
 from ._splitting import SplitRules
-from ._state import is_own
+from ._state import is_library, is_own
+
+
+_BOOKKEEPING: Final = frozenset(
+    {
+        "WeakIdKeyDictionary.__init__.<locals>.remove", "WeakKeyDictionary.__init__.<locals>.remove",
+        "WeakValueDictionary.__init__.<locals>.remove", "WeakSet.__init__.<locals>._remove", "WeakIdRef.__eq__",
+        "WeakIdRef.__hash__",
+    }
+)  # fmt: skip
+"""What takes dead objects out of weak containers: it runs when an object dies, at a hit as natively."""
 
 
 @dataclass(slots=True)
@@ -100,7 +111,10 @@ class Monitor(SplitRules):
 
         def program(*args: Any, **kwargs: Any) -> None:
             begun.append(True)
-            results.append(call_below((), function, args, kwargs))
+            if type(function) is Root:
+                results.append(call_below((), args[0], args[1:], kwargs))
+            else:
+                results.append(call_below((), function, args, kwargs))
 
         error: BaseException | None = None
         self.collects_not()
@@ -188,12 +202,17 @@ class Monitor(SplitRules):
         root = self.graph.root
         self.where = lambda: None  # type: ignore[method-assign]
         try:
-            self.pin(function)
+            nested = type(function) is Root
+            if not nested:
+                self.pin(function)
             for index, arg in enumerate(args):
                 self.follow(root, Key(EdgeKind.ARGUMENT, index), arg)
             for name, arg in kwargs.items():
                 self.follow(root, Key(EdgeKind.KEYWORD, name), arg)
-            self.call(function, args, kwargs)
+            if nested:  # the function may be another one at each call
+                self.call(args[0], args[1:], kwargs)
+            else:
+                self.call(function, args, kwargs)
         finally:
             del self.where
 
@@ -201,7 +220,7 @@ class Monitor(SplitRules):
 
     def plan_for(self, code: types.CodeType) -> Plan | None:
         """The plan of a code object; MagPy's own frames are never monitored."""
-        if is_own(code.co_filename):
+        if is_own(code.co_filename) or (code.co_qualname in _BOOKKEEPING and is_library(code.co_filename)):
             return None
         plan = self.planner.plan(code)
         tell("planned", code, plan)
