@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 import torch
 
 from magpy_runtime import resolve
+from magpy_runtime.capture import unhooked
 
 from ._compiled import Compiled, Config
 from ._env import VERIFY
@@ -186,6 +187,23 @@ class BoundaryInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class NestedInfo:
+    """How calls of a function inside of what runs natively were served.
+
+    Attributes:
+        name: the function's qualified name.
+        file: where it is defined.
+        line: where in the file.
+        info: how its calls were served; `native` counts those that ran as they are.
+    """
+
+    name: str
+    file: str
+    line: int
+    info: Info
+
+
+@dataclass(frozen=True, slots=True)
 class Info:
     """How the calls of a compiled callable were served.
 
@@ -201,6 +219,8 @@ class Info:
         timings: seconds, added up: `run` (monitored runs), `generate` (guard, mock, graph and backend),
             of which `codegen` and `backend`.
         lifted: numbers and sizes that are inputs of records, with why, each once.
+        nested: functions that are called inside of what runs natively, and are compiled by themselves. Nothing of theirs
+            is counted above.
     """
 
     monitored: int
@@ -213,6 +233,7 @@ class Info:
     reasons: tuple[NotCompiled, ...]
     timings: dict[str, float]
     lifted: tuple[str, ...] = ()
+    nested: tuple[NestedInfo, ...] = ()
 
 
 def states(compiled: Any) -> list[Compiled]:
@@ -233,7 +254,10 @@ def states(compiled: Any) -> list[Compiled]:
 
 def info(compiled: Any) -> Info:
     """How the calls of a compiled callable were served, and why some were not compiled."""
-    found = states(compiled)
+    return _sum_up(states(compiled))
+
+
+def _sum_up(found: list[Compiled]) -> Info:
     records = [record for state in found for record in state.records()]
     timings: dict[str, float] = {}
     for state in found:
@@ -250,7 +274,17 @@ def info(compiled: Any) -> Info:
         reasons=tuple(replace(reason) for state in found for reason in [*state.statistics.reasons.values()]),
         timings=timings,
         lifted=tuple(dict.fromkeys(text for record in records for text in record.lifted)),
+        nested=tuple(
+            NestedInfo(inner.target.__qualname__, *_place(inner.target.__code__), _sum_up([inner]))
+            for state in found
+            if state.nested is not None
+            for inner in state.nested.compiled()
+        ),
     )
+
+
+def _place(code: types.CodeType) -> tuple[str, int]:
+    return code.co_filename, code.co_firstlineno
 
 
 def _boundaries(state: Compiled) -> list[BoundaryInfo]:
@@ -325,7 +359,7 @@ def disable(function: Any = None) -> Any:
     @_look_like(target)
     def disabled(*args: Any, **kwargs: Any) -> Any:
         try:
-            return target(*args, **kwargs)
+            return unhooked(target, args, kwargs)
         except BaseException as error:
             strip(error)
             del args, kwargs

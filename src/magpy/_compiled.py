@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 import torch
@@ -18,12 +19,13 @@ import torch
 from magpy_annotations import Registry, default_registry
 from magpy_codegen import forget_source, raised
 from magpy_runtime import CountSlots, Dispatcher, Record, RecordCache, RecordingFlag
-from magpy_runtime.capture import call_below, instance_dict, resume
+from magpy_runtime.capture import NULL, call_below, instance_dict, resume
 
 from . import _torch
 from ._later import Pending
 from ._lifted import make_monitor
 from ._monitor import Monitor, Run, internal_error
+from ._nested import Nested, Root, root_codes
 from ._observe import tell
 from ._points import following
 from ._reasons import Boundary as Refusal
@@ -147,6 +149,7 @@ class Compiled(Dispatcher):
         pending: records whose graphs are being compiled.
         late: an error of the worker's, to be raised by the next call.
         thawed: paths of tensors that are updated too often to be constants.
+        nested: what serves frames inside of what runs natively.
     """
 
     def __init__(self, target: Callable[..., Any], config: Config) -> None:
@@ -164,6 +167,7 @@ class Compiled(Dispatcher):
         self.pending = Pending()
         self.late: FullGraphError | None = None
         self.thawed: set[Any] = set()
+        self.nested: Nested | None = None
         tell("made", self)
 
     def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -173,7 +177,7 @@ class Compiled(Dispatcher):
         could see the exception that is handled, as `sys.exc_info()` or as the context of its own.
         """
         if _recording.active:
-            return call_below((), self.target, args, kwargs)
+            return self._inlined(args, kwargs)
         found, problem = None, None
         try:
             found = self.cache.find(args, kwargs)
@@ -270,7 +274,7 @@ class Compiled(Dispatcher):
             site.taken += 1
             error = outcome = None
             try:
-                outcome = site.run(function, args, keywords, slots)
+                outcome = site.run(function, args, keywords, slots, self._frames)
             except BaseException as raised:
                 error = raised
             if error is None:
@@ -467,7 +471,24 @@ class Compiled(Dispatcher):
 
     def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.statistics.native += 1
+        if self.config.fullgraph or not self.gave_up() or is_disabled(self.target):
+            return call_below((), self.target, args, kwargs)
+        return self._frames().run(call_below, ((), self.target, args, kwargs))
+
+    def _inlined(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call by a program that is being watched."""
         return call_below((), self.target, args, kwargs)
+
+    def gave_up(self) -> bool:
+        """Whether calls run natively for now, without an attempt."""
+        return self.failures >= _ATTEMPTS or self.wait > 0 or self.cache.full
+
+    def _frames(self) -> Nested:
+        """What serves frames inside of what runs natively."""
+        if self.nested is None:
+            config = replace(self.config, fullgraph=False, verify=0)
+            self.nested = Nested(functools.partial(Inner, config), root_codes(self.target))
+        return self.nested
 
     def _record(self, monitor: Monitor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tell("watching", self)
@@ -671,6 +692,7 @@ class Compiled(Dispatcher):
         self.warned = False
         self.latest = self.late = None
         self.thawed = set()
+        self.nested = None
         for record in [*records, *self.pending.clear()]:
             _forget(record)
 
@@ -683,6 +705,29 @@ class Compiled(Dispatcher):
             tell("gone", self)
             for record in [*self.records(), *self.pending.clear()]:
                 _forget(record)
+
+
+class Inner(Compiled):
+    """Serves frames of one code object inside of what runs natively. What it gives for a call that it does not serve is NULL.
+
+    The first argument of a call is the function, which may be another one each time; its closure is guarded as any
+    argument's is.
+    """
+
+    def __init__(self, config: Config, code: types.CodeType, nested: Nested) -> None:
+        self.around = weakref.ref(nested)
+        super().__init__(Root(code), config)
+        self.warned = True
+
+    def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.statistics.native += 1
+        return NULL
+
+    def _inlined(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return NULL
+
+    def _frames(self) -> Nested:
+        return self.around() or super()._frames()
 
 
 def _raise_built(error: BaseException) -> NoReturn:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from magpy_annotations import unbind
-from magpy_runtime.capture import NULL
+from magpy_runtime.capture import NULL, type_lookup
 
 from . import _env
 
@@ -258,6 +258,26 @@ def _name(function: Any) -> str:
     return f"{module}.{name}" if type(module) is str and module not in ("builtins", "__main__") else name
 
 
+def runs(function: Any) -> Any:
+    """The Python function whose result a call of `function` gives, None where there is no such."""
+    while True:
+        kind = type(function)
+        if kind is types.FunctionType:
+            compiled = function.__dict__.get("__magpy__")
+            if compiled is None:
+                return function
+            function = compiled.target
+        elif kind is types.MethodType:
+            function = function.__func__
+        elif kind.__flags__ & (1 << 9) and not issubclass(kind, type):
+            target = getattr(kind, "__magpy_target__", None)
+            function = type_lookup(kind, "__call__") if target is None else target(function)
+            if type(function) is not types.FunctionType and target is None:
+                return None
+        else:
+            return None
+
+
 # -- what the outcome does to the frame --------------------------------------------------------------------------------
 
 
@@ -445,5 +465,6 @@ __all__ = [
     "is_true",
     "live_variables",
     "operation",
+    "runs",
 ]
 

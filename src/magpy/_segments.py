@@ -9,17 +9,23 @@ segments again.
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from magpy_runtime import RecordCache
 from magpy_runtime.capture import NULL, call_below
 
-from ._points import Entry, Operation, enter, is_true
+from ._points import Entry, Operation, enter, is_true, runs
 from ._state import line_of
+
+if TYPE_CHECKING:
+    from ._nested import Nested
 
 CHILDREN: Final = 8
 """How many times as many records a resume point may have as a compiled callable."""
+
+_BARREN: Final = 8
 
 _Hint = tuple[types.CodeType, int]
 
@@ -131,6 +137,7 @@ class BoundarySite:
         line: and line.
         pruned: whether variables that are not read any more were left out.
         sees: whether the operation may look at its callers.
+        barren: how many times in a row no frame inside of it could have been served.
         taken: how often it was reached.
         points: where it led: by the instruction, or None for an exception.
         outcomes: how often it led there.
@@ -145,12 +152,28 @@ class BoundarySite:
     line: int
     pruned: bool
     sees: bool = True
+    barren: int = 0
     taken: int = 0
     points: dict[int | None, Point] = field(default_factory=dict)
     outcomes: dict[int | None, int] = field(default_factory=dict)
 
-    def run(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], slots: tuple[Any, ...]) -> Any:
-        """Run the operation; what may look at its callers finds their frames."""
+    def run(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        keywords: dict[str, Any],
+        slots: tuple[Any, ...],
+        nested: Callable[[], Nested],
+    ) -> Any:
+        """Run the operation; what may look at its callers finds their frames.
+
+        Args:
+            function: what runs it.
+            args: its arguments.
+            keywords: its keyword arguments.
+            slots: what the frames hold.
+            nested: gives what serves frames inside of it.
+        """
         if not self.sees:
             return function(*args, **keywords)
         frames = []
@@ -161,7 +184,16 @@ class BoundarySite:
             frames.append((owner, 0, shape.at, values, stack))
         if self.entry is Entry.NEXT:  # the iterator stays on the stack meanwhile
             frames[-1] = (owner, 0, shape.at, values, stack + args[:1])
-        return call_below(frames, function, args, keywords)
+        if self.barren >= _BARREN or self.slug == "disabled":
+            return call_below(frames, function, args, keywords)
+        serves = nested()
+        if (called := runs(function)) is not None:  # as a call of its own it has been tried
+            serves.roots.add(called.__code__)
+        touched = serves.touched
+        try:
+            return serves.run(call_below, (frames, function, args, keywords))
+        finally:
+            self.barren = self.barren + 1 if serves.touched == touched else 0
 
     def go_on(self, outcome: Any, args: tuple[Any, ...], slots: tuple[Any, ...]) -> tuple[Point, tuple[Any, ...]]:
         """Where the program goes on, and what its frames hold then.

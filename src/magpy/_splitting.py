@@ -23,7 +23,16 @@ from magpy_runtime.capture import NULL, type_lookup
 from . import _torch
 from ._frames import FrameRules
 from ._mode import AFTER, BEFORE, WITHIN, WatchedTensorRules
-from ._points import Operation, following, handles_exception, instruction_at, is_operation, live_variables, operation
+from ._points import (
+    Operation,
+    following,
+    handles_exception,
+    instruction_at,
+    is_operation,
+    live_variables,
+    operation,
+    runs,
+)
 from ._reasons import Boundary
 from ._recording import Draft, Entry, make_draft
 from ._segments import BoundarySite, FrameShape, Point, Tree
@@ -380,26 +389,6 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.links.append(kind == 0 and function is not None and function is self.direct)
         self.direct = None
         super().on_enter(code, function, args, kind)
-
-
-def runs(function: Any) -> Any:
-    """The Python function whose result a call of `function` gives, None where there is no such."""
-    while True:
-        kind = type(function)
-        if kind is types.FunctionType:
-            compiled = function.__dict__.get("__magpy__")
-            if compiled is None:
-                return function
-            function = compiled.target
-        elif kind is types.MethodType:
-            function = function.__func__
-        elif kind.__flags__ & (1 << 9) and not issubclass(kind, type):
-            target = getattr(kind, "__magpy_target__", None)
-            function = type_lookup(kind, "__call__") if target is None else target(function)
-            if type(function) is not types.FunctionType and target is None:
-                return None
-        else:
-            return None
 
 
 def is_library_glue(function: Any) -> bool:

@@ -19,6 +19,7 @@ from magpy._api import Info, info
 from magpy._explain import explain
 from magpy._module import _Twin, _TwinWithState
 from magpy._monitor import locate
+from magpy._nested import Root
 from magpy._observe import Observer, observe
 from magpy.cli._lines import Function, Line, Lines
 from magpy_refgraph import RefGraph, to_svg
@@ -308,6 +309,8 @@ def _place(target: Any) -> tuple[str, str, int]:
     """Name and place of what was compiled."""
     while isinstance(target, types.MethodType):
         target = target.__func__
+    if isinstance(target, Root):
+        return target.__qualname__, target.__code__.co_filename, target.__code__.co_firstlineno
     name = target.__qualname__ if isinstance(target, types.FunctionType) else type(target).__qualname__
     if isinstance(target, torch.nn.Module):
         target = vars(target).get("forward", type(target).forward)
