@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
 import math
 import pickle
@@ -21,7 +23,7 @@ def same(one: Any, other: Any) -> bool:
     """Bit for bit, signs of zeros and NaNs included."""
     if isinstance(one, torch.Tensor):
         return serving.equal(one, other)
-    if isinstance(one, (list, tuple)):
+    if isinstance(one, (list, tuple, collections.deque)):
         return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
         return list(map(repr, one)) == list(map(repr, other)) and all(map(same, one.values(), other.values()))
@@ -277,6 +279,11 @@ READERS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "sizes": lambda x, n: (torch.zeros(n, 2), torch.ones((n,)), torch.arange(n), x.expand(n, 4), torch.eye(n)),
     "view": lambda x, n: (x.repeat(n).view(n, -1), x.repeat(n, 1).reshape(-1)[: n + 1], x.repeat(n)[n]),
     "tensor": lambda x, n: (torch.tensor(n), torch.tensor([n, 2]), torch.full((2,), n), torch.tensor([[n]]).float()),
+    "lazy": lambda x, n: (x + 1, [*filter(lambda k: k - n, (3, 4, 5))], [*iter(lambda: n, 5)] if n == 5 else 0,
+                          [*itertools.takewhile(lambda k: n - k, (1, 2, 3, 4))], [*itertools.accumulate((n, 1, n))]),
+    "started": lambda x, n: (x + 1, list(enumerate("ab", n)), [1, 2, 3, 4, 5, 6, 7].pop(n),
+                             collections.deque([1, 2, 3, 4, 5, 6], maxlen=n), dict([(n, 1)]), dict((k + n, k) for k in (1, 2)),
+                             {k * n for k in (1, 2)}, dict(map(lambda k: (n, k), (1, 2)))),
     "size": lambda x, n: (torch.Size([n, 2]), torch.Size((n, 3)).numel(), x.new_zeros(torch.Size([n]))),
 }  # fmt: skip
 

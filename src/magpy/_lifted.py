@@ -168,7 +168,7 @@ class LiftingMonitor(LiftedTensors):
                 return
             inner, followed, answer = state
             self.flush()
-            if opname == "LOAD_GLOBAL" or opname == "LOAD_NAME":
+            if opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
                 self._seen_anew(outputs)
             if after is not None:
                 after(inner, outputs if n_out or not outputs else (), arg)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import functools
+import itertools
 import math
 import types
 from typing import Any, Final
@@ -17,6 +20,7 @@ from . import _torch
 from ._lifted_numbers import SEQUENCES, LiftedNumbers
 from ._numbers import BINARY, COMPARE, FUNCTIONS, LIFTABLE, MOVERS, is_number
 from ._points import instruction_at
+from ._state import is_mutable_type
 
 REFERENCES: Final = LIFTABLE - {EdgeKind.LENGTH}
 _LENGTHS: Final = frozenset({EdgeKind.LENGTH})
@@ -32,8 +36,16 @@ HARMLESS: Final = frozenset(
 )  # fmt: skip
 """Builtins with rules of their own that look at no number."""
 
-_CALLERS: Final = frozenset({map, filter, zip, enumerate, iter, next, list, tuple, dict})
+_CALLERS: Final = frozenset(
+    {map, filter, zip, enumerate, iter, next, list, tuple, list.extend, list.__iadd__, list.__init__, collections.deque,
+     collections.deque.extend, torch.Size, reversed}
+)  # fmt: skip
 """C functions that hand on what the frames give that they call."""
+
+_PASS_ON: Final = frozenset({map, functools.partial, functools.reduce, itertools.starmap, itertools.accumulate})
+"""C functions that hand on what a callback gives that they were given."""
+
+_MOVED: Final = (Read.NONE, Read.TYPE, Read.LENGTH, Read.ITEMS)
 
 _CONVERSIONS: Final = frozenset(
     {"__len__", "__bool__", "__hash__", "__index__", "__int__", "__float__", "__contains__", "__length_hint__",
@@ -92,7 +104,6 @@ class LiftedCalls(LiftedNumbers):
         return super().apply(function, annotation, args, keywords)
 
     def _apply(self, function: Any, annotation: Annotation, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        numbers = self.numbers
         if self.handled:
             return
         if not keywords and self._number_function(function, args):
@@ -104,10 +115,9 @@ class LiftedCalls(LiftedNumbers):
             return
         for each, value in zip(inputs, (*args, *keywords.values()), strict=True):
             if each.called:
-                if any(numbers.reached(other) for other in (*args, *keywords.values())) or numbers:
-                    self._called_back(value, (*args, *keywords.values()))
+                self._called_back(function, value, (*args, *keywords.values()))
                 continue
-            if function in MOVERS and not each.hashed:
+            if function in MOVERS and not each.hashed and each.value_read in _MOVED:
                 continue
             if (
                 each.value_read in (Read.NONE, Read.TYPE, Read.LENGTH)
@@ -171,15 +181,20 @@ class LiftedCalls(LiftedNumbers):
         self.answer = folded
         return True
 
-    def _called_back(self, function: Any, objects: tuple[Any, ...]) -> None:
+    def _called_back(self, caller: Any, function: Any, objects: tuple[Any, ...]) -> None:
         """C code calls `function` with elements of some objects, or with what iterators give."""
         base, _ = unbind(function)
-        while type(base) is types.MethodType:
-            base = base.__func__
-        if type(base) is types.FunctionType or function is None:
-            if function is None:
-                self.consume(*objects)
+        while type(base) in (types.MethodType, functools.partial):
+            base = base.func if type(base) is functools.partial else base.__func__
+        if function is None:
+            self.consume(*objects)
             return
+        if type(base) is types.FunctionType:
+            if caller not in _PASS_ON:
+                self.looked_into.add(base.__code__)
+            return
+        if is_mutable_type(type(base)) and caller not in _PASS_ON:
+            self.numbers.give_up("C code looks at what a callable object gives")
         if _is_hashable(base) and base in MOVERS:
             return
         annotation = self.registry.find(base)[0]
@@ -216,6 +231,8 @@ class LiftedCalls(LiftedNumbers):
             return True  # the call's result
         outer, index = pending[-2]
         opname = instruction_at(outer, index).opname
+        if code in self.looked_into:
+            return False
         if opname in CALLS:
             called = self.calls.get(len(pending) - 1)
             if called is None:
@@ -224,7 +241,7 @@ class LiftedCalls(LiftedNumbers):
             if function is len:
                 self.lengths = self.numbers.find(value)
                 return True
-            return _is_hashable(function) and (function in MOVERS or function in _CALLERS)
+            return _is_hashable(function) and function in _CALLERS
         return opname in _RESULTS and code.co_name not in _CONVERSIONS
 
 

@@ -51,7 +51,7 @@ class LiftedNumbers(LiftedReferences):
         tp = type(obj)
         if issubclass(tp, torch.Tensor):
             return True
-        return is_mutable_type(tp) and not issubclass(tp, (int, float, str, bytes, list, tuple, dict, set, frozenset))
+        return is_mutable_type(tp) and all(base is object or is_mutable_type(base) for base in tp.__mro__)
 
     def number_operator(self, symbol: str, left: Any, right: Any) -> None:
         """Before a binary operator of two numbers of which one is lifted."""

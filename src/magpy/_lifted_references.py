@@ -49,6 +49,7 @@ class LiftedReferences(Monitor):
         self.lengths: Expression | None = None
         self.varying: dict[torch.fx.Node, bool] = {}
         self.measured: dict[tuple[torch.fx.Node, int], Any] = {}
+        self.looked_into: set[types.CodeType] = set()
         self.carriers: dict[torch.fx.Node, Expression | int] = {}
         self.calls: dict[int, tuple[Any, frozenset[EdgeKind]]] = {}
         self.prepared: tuple[list[tuple[Node, Key, Any]], Expression | None] = ([], None)
