@@ -1,12 +1,11 @@
 """Functions that are called inside of what runs natively have records of their own."""
 
-import functools
 import gc
+import inspect
 import sys
 import threading
-import types
+import traceback
 import weakref
-from typing import Any
 
 import pytest
 import torch
@@ -379,3 +378,83 @@ def test_other_hooks_and_compiled_functions_inside():
         assert torch.equal(compiled(X)[0], X.sin() * 2)
     assert magpy.info(own).hits
     assert magpy.info(compiled).nested == ()
+
+
+@pytest.mark.filterwarnings("ignore::magpy.NotCompiledWarning")
+def test_generators():
+    def helper(x):
+        return (x * 2).cos() + 1
+
+    log = []
+
+    def program(x):
+        try:
+            while True:
+                sent = yield helper(x)
+                log.append(sys._getframe(1).f_code.co_name)
+                if sent is None:
+                    return "done"
+                x = x + sent
+        except KeyError as error:
+            log.append([entry.name for entry in traceback.extract_tb(error.__traceback__)][-1:])
+            yield helper(x)
+            raise
+        finally:
+            log.append("over")
+
+    compiled = compile_(program)
+
+    def uses(function):
+        log.clear()
+        seen = []
+        generator = function(X)
+        seen.append((type(generator), generator.__name__, generator.__qualname__, inspect.getgeneratorstate(generator)))
+        seen.append(next(generator).tolist())
+        seen.append(generator.send(3).tolist())
+        try:
+            generator.send(None)
+        except StopIteration as stop:
+            seen.append(stop.value)
+        generator = function(X)
+        next(generator)
+        generator.close()
+        generator = function(X)
+        next(generator)
+        seen.append(generator.throw(KeyError("thrown")).tolist())
+        try:
+            next(generator)
+        except KeyError as error:
+            seen.append((str(error), error.__context__))
+        function(X).close()
+        generator = function(X)
+        next(generator)
+        del generator
+        return seen, list(log)
+
+    for _ in range(6):
+        assert uses(compiled) == uses(program)
+    before = only(compiled, "helper").hits
+    generator = compiled(X)
+    assert ran({helper.__code__}, lambda: next(generator)) == []
+    assert only(compiled, "helper").hits == before + 1
+
+
+@pytest.mark.filterwarnings("ignore::magpy.NotCompiledWarning")
+def test_generators_hold_nothing_more():
+    def program(xs):
+        for x in xs:
+            got = yield x * 2
+            del got, x
+
+    compiled = compile_(program)
+    for _ in range(5):
+        generator = compiled([X, X])
+        value = next(generator)
+        gone = weakref.ref(value)
+        del value
+        assert gone() is None
+        sent = torch.ones(1)
+        gone = weakref.ref(sent)
+        generator.send(sent)
+        del sent
+        assert gone() is None

@@ -345,7 +345,7 @@ class Compiled(Dispatcher):
             try:
                 if point.cache.records:
                     point.cache.note_miss(box[0], {})
-                monitor = make_monitor(registry(), self.config.dynamic, point.cache.unstable, box[0], {})
+                monitor = make_monitor(registry(), self.config.dynamic, point.cache.unstable, box[0], {}, point)
                 monitor.prepare(self.tree, point, point.cache.unstable, self._freeze())
             except Refusal as boundary:
                 problem = boundary
@@ -473,7 +473,7 @@ class Compiled(Dispatcher):
         self.statistics.native += 1
         if self.config.fullgraph or not self.gave_up() or is_disabled(self.target):
             return call_below((), self.target, args, kwargs)
-        return self._frames().run(call_below, ((), self.target, args, kwargs))
+        return self._frames().call(self.target, args, kwargs)
 
     def _inlined(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call by a program that is being watched."""

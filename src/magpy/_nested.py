@@ -79,6 +79,15 @@ class Nested:
         """Call a function; frames inside are served by their records."""
         return unhooked(self.hook.run, (function, args), {})
 
+    def call(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A native call of what cannot be compiled; where it gives a generator, that is served likewise."""
+        result = self.run(call_below, ((), target, args, kwargs))
+        if type(result) is types.GeneratorType and result.gi_code in self.roots:
+            driven = drive(result, self)
+            driven.__name__, driven.__qualname__ = result.__name__, result.__qualname__
+            return driven
+        return result
+
     def find(self, code: types.CodeType) -> _Site | None:
         """What answers for a code object that is seen for the first time, if anything should."""
         if code in self.roots or not is_candidate(code) or len(self.sites) >= MOST:
@@ -147,6 +156,36 @@ class _Site:
         if not records:
             return bool(self.inner.gave_up())
         return not any(record.operators for record in records) and not any(record.boundary for record in records)
+
+
+def drive(generator: types.GeneratorType[Any, Any, Any], nested: Nested) -> types.GeneratorType[Any, Any, Any]:
+    """A generator that does what another one does; frames inside are served by their records."""
+
+    def driven() -> Any:
+        box: list[Any] = []  # what is yielded or sent is not held meanwhile
+        step: Callable[..., Any] = generator.send
+        args: tuple[Any, ...] = (None,)
+        while True:
+            try:
+                box.append(nested.run(call_below, ((), step, args, None)))
+            except StopIteration as stop:
+                return stop.value
+            except BaseException as error:
+                strip(error)
+                raise
+            args = ()
+            try:
+                args = ((yield box.pop()),)
+                step = generator.send
+            except GeneratorExit:
+                generator.close()
+                raise
+            except BaseException as error:
+                strip(error)
+                step, args = generator.throw, (error,)
+
+    made: types.GeneratorType[Any, Any, Any] = driven()
+    return made
 
 
 def is_candidate(code: types.CodeType) -> bool:
