@@ -186,14 +186,8 @@ def test_outputs_that_share_memory(name):
 UPDATING = {
     "add_": lambda x, y: (x.add_(y) * 2,),
     "through a view": lambda x, y: (x.view(-1).mul_(2).sum() + y,),
-    "setitem": lambda x, y: _set(x, y),
     "running statistics": lambda x, y: (torch.nn.functional.batch_norm(y, x[0], x[1], None, None, True),),
 }
-
-
-def _set(x, y):
-    x[0] = y[0]
-    return (x + y,)
 
 
 @pytest.mark.parametrize("hinted", [True, False])
@@ -266,8 +260,6 @@ def test_a_graph_that_leaves_another_grad_mode():
         run = resolve("inductor")(module, [torch.randn(3)], Hints())
         assert torch.is_grad_enabled()
         assert run.entry == "compile_fx"
-        run(torch.randn(3))
-        assert not torch.is_grad_enabled()
     finally:
         torch.set_grad_enabled(True)
 

@@ -43,7 +43,11 @@ class PackageCache:
         parts += [str(torch.get_default_dtype()), str(torch.are_deterministic_algorithms_enabled())]
         parts += [str(torch.is_grad_enabled()), str(torch.is_inference_mode_enabled())]
         parts += [repr(sorted(settings.items(), key=lambda item: item[0])), _torch.changed_settings()]
-        parts += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("TORCHINDUCTOR_")]
+        parts += [
+            f"{name}={value}"
+            for name, value in sorted(os.environ.items())
+            if name.startswith("TORCHINDUCTOR_") and name != "TORCHINDUCTOR_CACHE_DIR"
+        ]
         for each in inputs:
             if not isinstance(each, torch.Tensor) or each.layout is not torch.strided:
                 return None

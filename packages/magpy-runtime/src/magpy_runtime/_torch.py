@@ -123,8 +123,16 @@ def load_package(path: str, *, single_threaded: bool, device: int) -> Any:
 
 def changed_settings() -> str:
     """Inductor's settings that are not its defaults; nothing where it was not imported yet."""
-    config = sys.modules.get("torch._inductor.config")
-    return "" if config is None else str(config.codegen_config())
+    config: Any = sys.modules.get("torch._inductor.config")
+    if config is None:
+        return ""
+    changed = []
+    for line in config.codegen_config().splitlines():  # these were set at some time, maybe only for a while
+        name, _, value = line.removeprefix("torch._inductor.config.").partition(" = ")
+        entry = config._config.get(name)
+        if entry is None or repr(entry.default) != value:
+            changed.append(line)
+    return "\n".join(sorted(changed))
 
 
 def fake_mode() -> Any:
