@@ -205,6 +205,11 @@ def _made(function: Callable[..., Any], args: tuple[Any, ...], entry: Entry, tex
     return Operation(function, args, {}, entry, text)
 
 
+def spread(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+    """`function(*args, **keywords)`."""
+    return function(*args, **keywords)
+
+
 def _call(code: types.CodeType, index: int, found: dis.Instruction, inputs: tuple[Any, ...]) -> Operation | None:
     name = found.opname
     keywords: dict[str, Any] = {}
@@ -213,9 +218,11 @@ def _call(code: types.CodeType, index: int, found: dis.Instruction, inputs: tupl
     else:
         first, function, *rest = inputs
     if name == "CALL_FUNCTION_EX":
+        mapping = rest[1] if (found.arg or 0) & 1 else {}
+        if type(rest[0]) not in (tuple, list) or type(mapping) is not dict:  # looking into them may run the program
+            return Operation(spread, (function, rest[0], mapping), {}, Entry.PUSH, _name(function))
         args = tuple(rest[0])
-        if (found.arg or 0) & 1:
-            keywords = dict(rest[1])
+        keywords = dict(mapping)
         return Operation(function, args, keywords, Entry.PUSH, _name(function))
     if first is not NULL and not _env.CALL_SELF_ABOVE_CALLABLE:
         first, function = function, first

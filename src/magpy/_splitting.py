@@ -267,6 +267,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
                 self.switch_on()
             raise
         self.muted = True
+        self.graph.release()  # objects live as long as the program holds them
         self.collects_again()
         self.pending = (site, slots, len(frames[-1][4]), held)
         recorder.divert(self.crossed, 0)

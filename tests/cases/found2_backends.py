@@ -1,7 +1,7 @@
 """Programs that came out wrong with a backend that works by functionalisation; the eager one has no such trouble."""
 
 import torch
-from soundness import attempt, found, keep
+from soundness import attempt, keep
 
 import magpy
 from cases.world import X

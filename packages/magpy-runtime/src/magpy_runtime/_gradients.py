@@ -74,7 +74,7 @@ def with_missing_gradients(run: Run, reach: dict[int, frozenset[int]]) -> Run:
         state = _State()
         passed = list(inputs)
         for place in places:
-            passed[place] = _Input.apply(state, reach[place], inputs[place])
+            passed[place] = _Input.apply(state, reach[place], inputs[place])  # type: ignore[no-untyped-call]
         found = run(*passed)
         _watch(state, found)
         return found
