@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import types
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -23,8 +24,9 @@ from . import _torch
 from ._lifted_calls import CALLS, HARMLESS, REFERENCES
 from ._lifted_tensors import LiftedTensors
 from ._monitor import Monitor, Run
-from ._numbers import LIFTABLE, Wish, is_number
+from ._numbers import LIFTABLE, Numbers, Wish, fact_key, is_liftable, is_number
 
+_ROOT: Final = Node(0, None, None, None, 0)
 _LOADS: Final = frozenset(
     {"LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "BINARY_SUBSCR",
      "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF"}
@@ -70,9 +72,35 @@ def _is_marked(value: Any, depth: int) -> bool:
     return type(value) is dict and any(_is_marked(each, depth - 1) for each in value.values())
 
 
-def make_monitor(registry: Registry, dynamic: bool | None, unstable: Iterable[Any], args: Any, kwargs: Any) -> Monitor:
-    """A monitor for the next run; see `find_wish`."""
+def find_outcomes(point: Any, args: tuple[Any, ...]) -> frozenset[Any]:
+    """The facts about what a boundary operation gave, floats and strings, which hardly are the same twice."""
+    start = sum(shape.size for shape in point.frames)
+    return frozenset(
+        fact_key(lambda node: (), _ROOT, Key(EdgeKind.ARGUMENT, index))
+        for index in range(start, len(args))
+        if type(args[index]) is float or (type(args[index]) is str and is_liftable(args[index]))
+    )
+
+
+def make_monitor(
+    registry: Registry, dynamic: bool | None, unstable: Iterable[Any], args: Any, kwargs: Any, point: Any = None
+) -> Monitor:
+    """A monitor for the next run; see `find_wish`.
+
+    Args:
+        registry: the annotations.
+        dynamic: the user's option.
+        unstable: what did not hold at earlier calls.
+        args: positional arguments, or the slots of `point`.
+        kwargs: keyword arguments.
+        point: where the program goes on, None for the call itself.
+    """
     wish = find_wish(dynamic, unstable, args, kwargs)
+    if dynamic is not False and point is not None and point.cache.records:
+        outcomes = find_outcomes(point, args)
+        if outcomes:
+            wish = wish or Wish()
+            wish = replace(wish, facts=wish.facts | outcomes)
     return Monitor(registry) if wish is None else LiftingMonitor(registry, wish, dynamic)
 
 
@@ -94,10 +122,30 @@ class LiftingMonitor(LiftedTensors):
         """The next segment starts: numbers that the last one lifted are slots of this one."""
         unstable = point.cache.unstable
         facts = frozenset(key for key in unstable if type(key) is tuple and key and key[0] in ("number", "size"))
-        self._start(Wish(everything=self.dynamic_option is True, facts=facts))
-        super()._renew(point, args)
+        outcomes = find_outcomes(point, args) if self.dynamic_option is not False else frozenset()
+        old = self.numbers
+        self._start(Wish(everything=self.dynamic_option is True, facts=facts | outcomes))
+        self.has_slots = True
+        super()._renew(point, self._handed_on(old, args, sum(shape.size for shape in point.frames)))
         self._watch_builtins()
         self.flush()
+
+    def _handed_on(self, old: Numbers, args: tuple[Any, ...], pushed: int) -> tuple[Any, ...]:
+        """The slots of a segment, with objects of their own for numbers that are lifted in it.
+
+        Those are numbers that were lifted before, and what a boundary operation has just put on the stack.
+        """
+        found = [*args]
+        for index, value in enumerate(args):
+            key = Key(EdgeKind.ARGUMENT, index)
+            if not is_liftable(value):
+                continue
+            if old.find(value) is not None:
+                self.numbers.adopt(value, self.root(_ROOT, key, value))
+            elif index >= pushed and self.is_wanted(_ROOT, key):
+                found[index] = self.numbers.carry(self.root(_ROOT, key, value))
+                self.recorder.poke(len(args) - 1 - index, found[index])
+        return tuple(found)
 
     def run(
         self,
@@ -108,6 +156,7 @@ class LiftingMonitor(LiftedTensors):
         box: list[tuple[Any, ...]] | None = None,
     ) -> Run:
         """Watch a call, or the rest of one; arguments and slots that are lifted are objects of their own."""
+        self.has_slots = box is not None
         if box is not None:
             box[0] = self.lifted_arguments(box[0], {})[0]
         else:
@@ -125,10 +174,18 @@ class LiftingMonitor(LiftedTensors):
             place = instruction.offset // 2
             item = plan[place]
             name = instruction.opname
+            if name == "BUILD_STRING":
+                plan[place] = (self._built_string, None, instruction.arg or 0, 0, None)
+                continue
             if item is None or name in _MOVES:
                 continue
             plan[place] = self._around(name, instruction, item)
         return plan
+
+    def _built_string(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before strings are joined."""
+        self.flush()
+        self.consume(*inputs)
 
     def _around(self, opname: str, instruction: dis.Instruction, item: tuple[Any, ...]) -> tuple[Any, ...]:
         before, after, n_in, n_out, arg, *rest = item

@@ -99,7 +99,7 @@ class LiftedCalls(LiftedNumbers):
         if annotation.as_op_node is None:
             gives = REFERENCES if annotation.output.relation in (Relation.ITEM, Relation.ATTRIBUTE) else _NOTHING
             self.calls.setdefault(self._depth(), (function, _LENGTHS if function is len else gives))
-            if self.numbers:
+            if self.numbers and annotation.pure_closure and not annotation.effect:
                 self._apply(function, annotation, args, keywords)
         return super().apply(function, annotation, args, keywords)
 

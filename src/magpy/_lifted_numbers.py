@@ -115,7 +115,9 @@ class LiftedNumbers(LiftedReferences):
             return
         if self.carries(left, right):
             one, other = type(left), type(right)
-            if one in NUMBERS and other in NUMBERS:
+            if one is other is str:
+                self.consume(left, right)
+            elif one in NUMBERS and other in NUMBERS:
                 operands = (numbers.operand(left), numbers.operand(right))
                 numbers.ask(f"{{}} {symbol} {{}}", operands, bool(COMPARE[symbol](left, right)), self.where())
             elif one in _UNLIKE or other in _UNLIKE:
@@ -152,7 +154,9 @@ class LiftedNumbers(LiftedReferences):
     def asked_truth(self, inputs: tuple[Any, ...]) -> None:
         """Before an object's truth is asked for."""
         expression = self.numbers.find(inputs[-1])
-        if expression is not None:
+        if type(inputs[-1]) is str:
+            self.consume(inputs[-1])
+        elif expression is not None:
             self.numbers.ask("{} != 0", (expression,), bool(inputs[-1]), self.where())
 
     def identified(self, inputs: tuple[Any, ...]) -> None:
@@ -179,14 +183,16 @@ class LiftedNumbers(LiftedReferences):
 
     def subscripted(self, container: Any, key: Any) -> None:
         """Before `container[key]`: an index or a key is read, but for tensors and classes written in Python."""
+        if type(container) is str:
+            self.consume(container)
         if self.numbers and not self._is_python(container):
-            self.consume(key)
+            self.pins(key)
 
     def subscript_stored(self, value: Any, container: Any, key: Any) -> None:
         """Before `container[key] = value`."""
         if not self.numbers or self._is_python(container):
             return
-        self.consume(key)
+        self.pins(key)
         if not issubclass(type(container), (list, dict)):
             self.consume(value)
 

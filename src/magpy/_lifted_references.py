@@ -14,7 +14,7 @@ from magpy_runtime.capture import NULL
 
 from . import _torch
 from ._monitor import Monitor
-from ._numbers import BINARY, LIFTABLE, Numbers, Wish, fact_key, is_number, size_key
+from ._numbers import BINARY, LIFTABLE, Numbers, Wish, fact_key, is_liftable, is_number, size_key
 from ._recording import Policy
 
 _LENGTH: Final = Key(EdgeKind.LENGTH)
@@ -52,6 +52,8 @@ class LiftedReferences(Monitor):
         self.looked_into: set[types.CodeType] = set()
         self.carriers: dict[torch.fx.Node, Expression | int] = {}
         self.calls: dict[int, tuple[Any, frozenset[EdgeKind]]] = {}
+        self.outcomes: set[Expression] = set()
+        self.has_slots = False
         self.prepared: tuple[list[tuple[Node, Key, Any]], Expression | None] = ([], None)
         self.parents = {key[1] for key in wish.facts if key[0] == "number"}
         self._nodes: NumberNodes | None = None
@@ -95,6 +97,8 @@ class LiftedReferences(Monitor):
             why = "dynamic=True" if self.wish.everything else "it varied from call to call"
             found = Lifted(value, f"s{len(self.roots)}", place, why)
             self.roots[node.index, key] = found
+            if node.index == 0 and self.has_slots and type(value) is not int:
+                self.outcomes.add(found)
         return found
 
     def marks(self, tensor: torch.Tensor) -> tuple[set[int], set[int]]:
@@ -137,7 +141,7 @@ class LiftedReferences(Monitor):
         root = self.graph.root
 
         def lifted(key: Key, value: Any) -> Any:
-            if is_number(value) and self.is_wanted(root, key):
+            if is_liftable(value) and self.is_wanted(root, key):
                 return self.numbers.carry(self.root(root, key, value))
             return value
 
@@ -223,15 +227,46 @@ class LiftedReferences(Monitor):
 
     def hashed(self, obj: Any) -> None:
         """An object is used as a key."""
-        self.consume(obj)
+        self.pins(obj)
         super().hashed(obj)
+
+    def iterated(self, obj: Any) -> None:
+        """`iter` is called on an object and the outcome is drained."""
+        if type(obj) is str:
+            self.consume(obj)
+        super().iterated(obj)
 
     # -- values that are read -----------------------------------------------------------------------------------------
 
-    def consume(self, *objects: Any) -> None:
-        """Something that is not followed reads all numbers that it finds in some objects."""
+    def pins(self, *objects: Any) -> None:
+        """The program's way depends on all numbers in some objects: they have to be the same."""
         for expression in self.numbers.reached(*objects):
             self.numbers.read(expression, self.where())
+
+    def consume(self, *objects: Any) -> None:
+        """Something that is not followed reads all numbers that it finds in some objects.
+
+        Of what came of a boundary operation, a metric that is printed or the text of it, the value hardly is the same
+        twice: what reads it is a boundary, too.
+        """
+        for expression in self.numbers.reached(*objects):
+            if self._is_outcome(expression):
+                raise self.boundary("varying-value", f"a {type(expression.value).__name__}")
+            self.numbers.read(expression, self.where())
+
+    def _is_outcome(self, expression: Expression) -> bool:
+        """Whether a float or a string came of a boundary operation."""
+        if self.tree is None or type(expression.value) is int:
+            return False
+        todo = [expression]
+        for _ in range(64):
+            if not todo:
+                return False
+            each = todo.pop()
+            if each in self.outcomes:
+                return True
+            todo += [operand for operand in getattr(each, "operands", ()) if isinstance(operand, Expression)]
+        return False
 
     def _settle(
         self, followed: list[tuple[Node, Key, Any]], loaded: Any, kinds: frozenset[EdgeKind] = LIFTABLE

@@ -35,7 +35,9 @@ class LiftedTensors(LiftedCalls):
     def argument(self, arg: Any) -> Any:
         """An operator's argument for the graph."""
         expression = self.numbers.find(arg)
-        if expression is not None:
+        if expression is not None and type(arg) is str:
+            self.consume(arg)
+        elif expression is not None:
             return self.nodes.node(expression, self.operators._last_input)
         return super().argument(arg)
 

@@ -16,7 +16,7 @@ from magpy_refgraph import Atom, EdgeKind, Key, Node, RefGraph
 from magpy_runtime import NotSymbolic, SymbolicGraph, Varying, guard_helpers
 
 from . import _torch
-from ._numbers import LIFTABLE, fact_key, is_number, size_key
+from ._numbers import LIFTABLE, fact_key, is_liftable, is_number, size_key
 
 member_get = guard_helpers()["member_get"]
 
@@ -305,7 +305,8 @@ def number_key(path: Callable[[Node], Any], fact: Any) -> Any:
     target = fact.target
     if not isinstance(target, Atom) or fact.key.kind not in LIFTABLE:
         return None
-    if fact.key.kind is not EdgeKind.LENGTH and not is_number(target.value):
+    liftable = is_liftable if fact.node.index == 0 else is_number
+    if fact.key.kind is not EdgeKind.LENGTH and not liftable(target.value):
         return None
     return fact_key(path, fact.node, fact.key)
 

@@ -44,8 +44,10 @@ _BOUND: Final = 1 << 62
 Operands = tuple[Expression | int | float | bool, ...]
 
 
-def distinct(number: float) -> Any:
-    """An object of its own that is the same int or float, bit for bit."""
+def distinct(number: Any) -> Any:
+    """An object of its own that is the same int, float (bit for bit) or string."""
+    if type(number) is str:
+        return number[:1] + number[1:]
     if type(number) is int:
         return distinct_int(number)
     return struct.unpack("d", struct.pack("d", number))[0]
@@ -79,6 +81,11 @@ def is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and -_BOUND < value < _BOUND)
 
 
+def is_liftable(value: Any) -> bool:
+    """The same, or a string of which there can be another object."""
+    return is_number(value) or (type(value) is str and len(value) > 1)
+
+
 class Numbers:
     """The lifted numbers of one run.
 
@@ -107,6 +114,10 @@ class Numbers:
         obj = distinct(expression.value)
         self._objects[id(obj)] = (obj, expression)
         return obj
+
+    def adopt(self, obj: Any, expression: Expression) -> None:
+        """Let an object that already is one of its own carry an expression."""
+        self._objects[id(obj)] = (obj, expression)
 
     def operand(self, obj: Any) -> Expression | int | float | bool:
         """A number as an operand: its expression, if it carries one."""

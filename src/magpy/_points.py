@@ -85,6 +85,11 @@ def following(code: types.CodeType, index: int) -> int:
 # -- what an instruction does, as a function ---------------------------------------------------------------------------
 
 
+def joined(*parts: str) -> str:
+    """The string that an f-string makes of its parts."""
+    return "".join(parts)
+
+
 def next_element(iterator: Any) -> Any:
     """`next(iterator)`, or `EXHAUSTED`."""
     return next(iterator, EXHAUSTED)
@@ -173,6 +178,8 @@ def operation(code: types.CodeType, index: int, inputs: tuple[Any, ...]) -> Oper
         return _made(delattr, (*inputs, found.argval), Entry.NOTHING, f"del .{found.argval}")
     if name == "UNPACK_SEQUENCE":
         return _made(unpack, (*inputs, found.arg), Entry.UNPACK, "unpacking")
+    if name == "BUILD_STRING":
+        return _made(joined, inputs, Entry.PUSH, "f-string")
     if name == "FOR_ITER":
         return _made(next_element, inputs, Entry.NEXT, "next")
     if name == "FORMAT_VALUE" and not (found.arg or 0) & 3:
@@ -193,7 +200,7 @@ def is_operation(found: dis.Instruction) -> bool:
 _OPERATIONS: Final = frozenset(
     """
     PRECALL CALL CALL_KW CALL_FUNCTION_EX BINARY_OP CONTAINS_OP BINARY_SUBSCR STORE_SUBSCR DELETE_SUBSCR STORE_ATTR
-    DELETE_ATTR UNPACK_SEQUENCE FOR_ITER FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC
+    DELETE_ATTR UNPACK_SEQUENCE BUILD_STRING FOR_ITER FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC
     """.split()  # noqa: SIM905 - a list that is read as prose
 ) | (frozenset() if _env.HAS_METHOD_LOADS else frozenset({"COMPARE_OP", "LOAD_ATTR", "LOAD_METHOD"}))
 

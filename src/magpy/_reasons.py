@@ -150,6 +150,11 @@ _TABLE = (
         advice="The call was served like any other; see the page on verifying for what can be verified.",
     ),
     Reason(
+        slug="varying-value",
+        message="what a boundary operation gave was used by code that is not followed: {detail}",
+        advice="Nothing needs to be done: what uses it runs eagerly between compiled parts.",
+    ),
+    Reason(
         slug="value-identity",
         message="the identity of a plain value was used: {detail}",
         advice="Compare numbers and strings with == instead of `is`; do not use id() or hash() of objects.",
