@@ -305,7 +305,7 @@ def clock():
         log.append(time.perf_counter() > 0)
         return x + 1
 
-    return Program(target=f, calls=calls(3), observe=lambda: log, served="native", reason="impure-call")
+    return Program(target=f, calls=calls(3), observe=lambda: log, served="split", misses=1, reason="impure-call")
 
 
 @program

@@ -330,6 +330,10 @@ class GuardWriter:
         self.source.add(f"{name} = {self._value(fact.node, fact.key)}")
         text = f"{fact.key.kind.value} {fact.key.arg!r} is of type {kind}"
         self._check(fact, f"type({name}) is not {kind}", text, fact.location)
+        if fact.key.kind is EdgeKind.LENGTH:
+            read = [key.arg for key in fact.node.initial if key.kind is EdgeKind.ITEM and type(key.arg) is int]
+            if read:
+                self._check(fact, f"{name} <= {max(read)}", f"the items up to {max(read)}", fact.location)
 
     def _hold(self, node: Node, key: Key, target: Target, text: str, where: Any) -> None:
         """A fact about an object that the record holds, with an answer that it holds too."""
