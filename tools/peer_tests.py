@@ -176,7 +176,7 @@ def _torch(options: argparse.Namespace) -> dict[str, Any]:
         return made[-1]
 
     torch.compile = unchanged
-    torch._dynamo.optimize = lambda *args, **kwargs: torch.compile
+    torch._dynamo.optimize = lambda *args, **kwargs: torch.compile  # type: ignore[assignment]
     path = Path(options.names[0]).resolve()
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
