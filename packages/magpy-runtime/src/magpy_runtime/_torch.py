@@ -195,7 +195,10 @@ def convolutions_by_hint() -> Iterator[None]:
             return each
         sizes, strides = ([getattr(n, "node", n) for n in numbers] for numbers in (each.shape, each.stride()))
         plain = [[getattr(n, "hint", n) for n in numbers] for numbers in (sizes, strides)]
-        return torch.empty_strided(*plain, dtype=each.dtype, device="meta")
+        mode: Any = each.fake_mode  # type: ignore[attr-defined]
+        with mode:
+            made = torch.empty_strided(*plain, dtype=each.dtype, device=each.device)
+        return made.requires_grad_(each.requires_grad)
 
     def select(*args: Any, **kwargs: Any) -> Any:
         return original(*map(hinted, args), **{name: hinted(each) for name, each in kwargs.items()})
