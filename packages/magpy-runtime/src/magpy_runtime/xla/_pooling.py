@@ -169,7 +169,7 @@ def _average(
     dims = [1] * (x.ndim - rank)
     padded = _padded(x, windows, 0)
     sums = lax.reduce_window(
-        padded, jnp.zeros((), x.dtype), lax.add, [*dims, *windows.kernel], [*dims, *windows.stride], "VALID"
+        padded, x.dtype.type(0), lax.add, [*dims, *windows.kernel], [*dims, *windows.stride], "VALID"
     )
     if divisor is not None:
         return sums / divisor
@@ -257,12 +257,7 @@ def _wanted(x: Array, output_size: Any, factors: Any) -> list[int]:
 @lowers("upsample_nearest2d.vec")
 def nearest(trace: Trace, x: Array, output_size: Any, factors: Any) -> Array:
     """Resampled by the nearest element before."""
-    for n, wanted in enumerate(_wanted(x, output_size, factors)):
-        size = x.shape[2 + n]
-        scale = _scale(size, wanted, factors[n] if factors else None)
-        place = jnp.floor(jnp.arange(wanted, dtype="float32") * jnp.float32(scale)).astype("int64")
-        x = jnp.take(x, jnp.minimum(place, size - 1), axis=2 + n)
-    return x
+    return _nearest(x, _wanted(x, output_size, factors), factors)
 
 
 def _linear(x: Array, sizes: Sequence[int], corners: bool, factors: Any) -> Array:
@@ -284,3 +279,46 @@ def _linear(x: Array, sizes: Sequence[int], corners: bool, factors: Any) -> Arra
 def bilinear(trace: Trace, x: Array, output_size: Any, align_corners: bool, factors: Any) -> Array:
     """Resampled by the four elements around."""
     return _linear(x, _wanted(x, output_size, factors), align_corners, factors)
+
+
+def _nearest(x: Array, sizes: Sequence[int], factors: Any) -> Array:
+    for n, wanted in enumerate(sizes):
+        size = x.shape[2 + n]
+        scale = _scale(size, wanted, factors[n] if factors else None)
+        place = jnp.floor(jnp.arange(wanted, dtype="float32") * jnp.float32(scale)).astype("int64")
+        x = jnp.take(x, jnp.minimum(place, size - 1), axis=2 + n)
+    return x
+
+
+@lowers("upsample_nearest2d.default")
+def nearest_sized(trace: Trace, x: Array, output_size: Any, height: Any = None, width: Any = None) -> Array:
+    """Resampled by the nearest element before."""
+    return _nearest(x, list(output_size), (height, width))
+
+
+@lowers("upsample_nearest2d_backward.default")
+def nearest_backward(
+    trace: Trace, grad: Array, output_size: Any, input_size: Any, height: Any = None, width: Any = None
+) -> Array:
+    """The derivative: resampling is linear."""
+    zeros = jnp.zeros(tuple(input_size), grad.dtype)
+    _, derivative = jax.vjp(lambda one: _nearest(one, list(output_size), (height, width)), zeros)
+    return derivative(grad)[0]
+
+
+@lowers("upsample_bilinear2d.default", accepts=lambda x, *rest: x.dtype.is_floating_point)
+def bilinear_sized(
+    trace: Trace, x: Array, output_size: Any, align_corners: bool, height: Any = None, width: Any = None
+) -> Array:
+    """Resampled by the four elements around."""
+    return _linear(x, list(output_size), align_corners, (height, width))
+
+
+@lowers("upsample_bilinear2d_backward.default")
+def bilinear_backward(
+    trace: Trace, grad: Array, output_size: Any, input_size: Any, corners: bool, height: Any = None, width: Any = None
+) -> Array:
+    """The derivative: resampling is linear."""
+    zeros = jnp.zeros(tuple(input_size), grad.dtype)
+    _, derivative = jax.vjp(lambda one: _linear(one, list(output_size), corners, (height, width)), zeros)
+    return derivative(grad)[0]

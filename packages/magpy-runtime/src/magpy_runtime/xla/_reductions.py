@@ -74,6 +74,18 @@ def amax(trace: Trace, x: Array, dim: Any = (), keepdim: bool = False) -> Array:
     return jnp.max(x, axis=axes(dim, x.ndim), keepdims=keepdim)
 
 
+@lowers("max.default")
+def maximum_of_all(trace: Trace, x: Array) -> Array:
+    """Largest element of all."""
+    return jnp.max(x)
+
+
+@lowers("min.default")
+def minimum_of_all(trace: Trace, x: Array) -> Array:
+    """Smallest element of all."""
+    return jnp.min(x)
+
+
 @lowers("amin.default")
 def amin(trace: Trace, x: Array, dim: Any = (), keepdim: bool = False) -> Array:
     """Smallest element."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._jax import jnp, lax
+from ._jax import jax, jnp, lax
 from ._table import Array, Trace, axes, lowers
 
 
@@ -214,3 +214,18 @@ def reflection_pad(trace: Trace, x: Array, padding: Sequence[int]) -> Array:
 def replication_pad(trace: Trace, x: Array, padding: Sequence[int]) -> Array:
     """Padded with the elements at the ends."""
     return _pad(x, padding, "edge")
+
+
+def _replication_backward(rank: int) -> None:
+    def accepts(grad: Any, x: Any, padding: Sequence[int]) -> bool:
+        return min(padding) >= 0
+
+    @lowers(f"replication_pad{rank}d_backward.default", accepts=accepts)
+    def lowering(trace: Trace, grad: Array, x: Array, padding: Sequence[int]) -> Array:
+        """The derivative: padding is linear."""
+        _, derivative = jax.vjp(lambda one: _pad(one, padding, "edge"), jnp.zeros_like(x))
+        return derivative(grad)[0]
+
+
+for _rank in (1, 2, 3):
+    _replication_backward(_rank)
