@@ -16,7 +16,7 @@ from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._inductor import CPP_WRAPPER, Inductor, Run, compile_graph, direct, is_inference, keeping_random, labelled
 
 _pointer: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
-_version: Final[Callable[[torch.Tensor], int]] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+_version: Final[Callable[[torch.Tensor], int]] = _torch.version_counter
 
 
 class FrozenCheck:

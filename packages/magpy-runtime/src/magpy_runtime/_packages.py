@@ -121,7 +121,7 @@ _CLEAR = (
 def _named(target: Any) -> str:
     if isinstance(target, str):
         return target
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(target, _torch.operator_types):
         return f"op {target}"
     if isinstance(target, (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType)):
         owner = getattr(target, "__self__", None)

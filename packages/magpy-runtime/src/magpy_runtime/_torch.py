@@ -66,6 +66,7 @@ def list_backends() -> list[str]:
 
 def compile_fx(module: Any, inputs: list[Any], config_patches: dict[str, Any]) -> Any:
     """Inductor's general entry."""
+    import_inductor()
     from torch._inductor.compile_fx import compile_fx as entry
 
     return entry(module, inputs, config_patches=config_patches)
@@ -78,12 +79,25 @@ def compile_lock() -> Any:
     return lock
 
 
+operator_types: Final = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+version_counter: Final[Any] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+
+
+def import_inductor() -> None:
+    """Import Inductor without the warnings that torch gives of its own doing."""
+    if "torch._inductor.compile_fx" not in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from torch._inductor import compile_fx  # noqa: F401
+
+
 @contextlib.contextmanager
 def graphs_of_inductor() -> Iterator[list[Any]]:
     """Collects the graphs that Inductor makes, or takes from its caches, on this thread: its inner entry's results.
 
     AOTAutograd wraps them and hands out no more than the wrapper. Holds torch's compile lock.
     """
+    import_inductor()
     from torch._inductor.output_code import CompiledFxGraph
 
     found: list[Any] = []
@@ -285,14 +299,17 @@ __all__ = [
     "global_state_check",
     "graphs_of_inductor",
     "guards",
+    "import_inductor",
     "list_backends",
     "load_package",
     "lookup_backend",
     "min_cut_partition",
+    "operator_types",
     "print_expression",
     "symbolic_number",
     "symbolic_tensor",
     "tensor_guards",
     "to_dlpack",
     "tracing",
+    "version_counter",
 ]
