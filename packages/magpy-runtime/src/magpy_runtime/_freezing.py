@@ -57,7 +57,7 @@ class FrozenCheck:
         """Compare now."""
         if [*map(_version, self._seen)] != self._versions or [*map(_pointer, self.tensors)] != self._pointers:
             return False
-        return all([dict.get(container, name) is counter for container, name, counter in self._counters])
+        return all(dict.get(container, name) is counter for container, name, counter in self._counters)
 
     def moved(self) -> list[Any]:
         """The paths of those that differ."""

@@ -218,7 +218,7 @@ def convolutions_by_hint() -> Iterator[None]:
         return original(*map(hinted, args), **{name: hinted(each) for name, each in kwargs.items()})
 
     with compile_lock():
-        torch._C._select_conv_backend = select  # type: ignore[assignment]
+        torch._C._select_conv_backend = select
         try:
             yield
         finally:
