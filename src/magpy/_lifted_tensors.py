@@ -78,6 +78,7 @@ class LiftedTensors(LiftedCalls):
         if name in _MAKERS:
             if type(args[0]) is int and not set(kwargs) - {"dtype", "device"}:
                 self.carriers[node.tag] = self._known_int(args[0])
+                node.tag.meta["carrier"] = True
             return
         operands = [known for arg in args if (known := self._known_int(arg)) is not None]
         if len(args) != 2 or len(operands) != 2 or kwargs:
@@ -87,6 +88,7 @@ class LiftedTensors(LiftedCalls):
         values = [each.value if isinstance(each, Expression) else each for each in (left, right)]
         value = BINARY[method](*values)
         if is_number(value):
+            node.tag.meta["carrier"] = True
             self.carriers[node.tag] = self.numbers.compute(
                 value, f"{{}} {SYMBOLS[method]} {{}}", BINARY[method], (left, right)
             )

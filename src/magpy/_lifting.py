@@ -105,6 +105,7 @@ class LiftedPart:
         Args:
             graph: the finished operator graph; it is used up.
         """
+        _plain_carriers(graph)
         self._static = copied(graph)
         by_node: dict[int, dict[int, str]] = {}
         for (index, dim), number in self._sizes.items():
@@ -262,6 +263,19 @@ def copied(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     made = new.output(output)
     made.meta.update(next(iter(reversed(graph.graph.nodes))).meta)
     return torch.fx.GraphModule({}, new, class_name="OperatorGraph")
+
+
+def _plain_carriers(graph: torch.fx.GraphModule) -> None:
+    """Tensors made of one int: those that were only read as that int go, others are made without looking at the int."""
+    for node in reversed(list(graph.graph.nodes)):
+        if "carrier" not in node.meta:
+            continue
+        if not node.users:
+            graph.graph.erase_node(node)
+        elif node.op == "call_function" and node.target is torch.tensor and isinstance(node.args[0], torch.fx.Node):
+            node.target = torch.scalar_tensor
+            node.kwargs = {"dtype": torch.int64, **node.kwargs}
+    graph.recompile()
 
 
 def fold(graph: torch.fx.GraphModule, constant: Callable[[torch.fx.Node], Any]) -> None:
