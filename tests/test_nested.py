@@ -458,3 +458,73 @@ def test_generators_hold_nothing_more():
         generator.send(sent)
         del sent
         assert gone() is None
+
+
+def _compiled_by_torch(x, helper):
+    return torch.compile(helper, backend="eager")(x)
+
+
+def _traced_by_torch(x, helper):
+    return torch.jit.trace(helper, (x,))(x)
+
+
+def _hook_of_autograd(x, helper):
+    leaf = x.clone().requires_grad_()
+    value = leaf * 2
+    value.register_hook(helper)
+    value.sum().backward()
+    return leaf.grad
+
+
+def _checkpointed(x, helper):
+    leaf = x.clone().requires_grad_()
+    torch.utils.checkpoint.checkpoint(helper, leaf, use_reentrant=False).sum().backward()
+    return leaf.grad
+
+
+def _vmapped(x, helper):
+    return torch.vmap(lambda each: helper(each).sum())(x.reshape(2, 3))
+
+
+def _differentiated(x, helper):
+    return torch.func.grad(lambda each: helper(each).sum())(x)
+
+
+def _under_a_mode(x, helper):
+    class Mode(torch.overrides.TorchFunctionMode):
+        count = 0
+
+        def __torch_function__(self, function, kinds, args=(), kwargs=None):
+            Mode.count += 1
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        value = helper(x)
+    return value + Mode.count
+
+
+def _in_inference_mode(x, helper):
+    with torch.inference_mode():
+        value = helper(x)
+    return value + 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "use",
+    [
+        _compiled_by_torch, _traced_by_torch, _hook_of_autograd, _checkpointed, _vmapped, _differentiated, _under_a_mode,
+        _in_inference_mode,
+    ],
+)  # fmt: skip
+def test_other_machinery_of_torch(use):
+    def helper(x):
+        return (x * 2).sin() + 1
+
+    def program(x):
+        return use(x, helper), (each for each in ())
+
+    compiled = compile_(program)
+    for number in range(12):
+        x = X + number % 3
+        assert torch.equal(compiled(x)[0], program(x)[0])

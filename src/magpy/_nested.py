@@ -19,6 +19,7 @@ import torch
 from magpy_runtime import RecordingFlag
 from magpy_runtime.capture import NULL, FrameHook, call_below, type_lookup, unhooked
 
+from . import _torch
 from ._points import runs
 from ._refusals import strip
 from ._state import is_library
@@ -112,7 +113,7 @@ class _Site:
         self.library = is_library(code.co_filename)
 
     def __call__(self, function: Any, arguments: tuple[Any, ...]) -> Any:
-        if _recording.active or type(function) is not types.FunctionType:
+        if _recording.active or type(function) is not types.FunctionType or _torch.is_elsewhere():
             return NULL
         owner = self.owner()
         if owner is None:

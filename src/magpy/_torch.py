@@ -94,6 +94,11 @@ parse_schema: Final = torch._C.parse_schema
 LEGACY_TENSOR: Final = type(torch.FloatTensor)
 
 
+def is_elsewhere() -> bool:
+    """Whether a backward pass runs on this thread, or torch traces the program: no place to make or use records in."""
+    return bool(torch._C._current_graph_task_id() != -1 or torch._C._get_tracing_state() is not None)
+
+
 def remove_mode(mode: TorchFunctionMode) -> None:
     """Take a mode off the stack wherever it lies; while torch calls a mode's handler it lies nowhere."""
     others = []
@@ -181,6 +186,7 @@ __all__ = [
     "dispatch_mode_depth",
     "function_mode_depth",
     "functorch_depth",
+    "is_elsewhere",
     "is_profiler_mark",
     "modes",
     "parse_schema",

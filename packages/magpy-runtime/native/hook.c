@@ -37,6 +37,7 @@ typedef struct Installed {
 static MP_THREAD_LOCAL Installed *installed = NULL;
 static Py_ssize_t installed_anywhere = 0;
 static _PyFrameEvalFunction outer_hook = NULL;     /* what was there before ours, NULL: CPython's own */
+static MP_THREAD_LOCAL Frame *passing = NULL;       /* the frame that it was given last */
 
 /* Where a code object's entry is, or would be put. The table must have room. */
 static Entry *
@@ -84,11 +85,15 @@ arguments(Frame *frame, PyCodeObject *code)
     return values;
 }
 
-/* Whether this thread's frames may be answered now: not where a recorder watches, nor for a tracer's own frames. */
+static PyObject *hook_frame(PyThreadState *tstate, Frame *frame, int throwflag);
+
+/* Whether this thread's frames may be answered now: not where a recorder watches, nor for a tracer's own frames, nor where
+ * somebody else's hook stands on ours, who would get the frames of the answers. */
 static inline bool
 may_answer(PyThreadState *tstate)
 {
-    return tstate->tracing == 0 && (mp_current == NULL || mp_current->diverted != NULL);
+    return tstate->tracing == 0 && (mp_current == NULL || mp_current->diverted != NULL) &&
+           _PyInterpreterState_GetEvalFrameFunc(tstate->interp) == hook_frame;
 }
 
 static int find_return(PyCodeObject *code, Entry *entry);
@@ -132,11 +137,30 @@ leave_frame(PyThreadState *tstate, Frame *frame, int leave, bool pushes, bool ra
     }
 }
 
+/* Hands a frame to the hook that was there before. Others stack theirs on ours, and ours may come to stand on theirs: a
+ * frame that comes back is run. */
+static PyObject *
+pass_on(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    if (outer_hook == NULL) {
+        return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+    }
+    Frame *saved = passing;
+    passing = frame;
+    PyObject *result = outer_hook(tstate, frame, throwflag);
+    passing = saved;
+    return result;
+}
+
 static PyObject *
 hook_frame(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     FrameHook *hook = NULL, *asks = NULL;
     Entry *entry = NULL;
+    if (passing == frame) {
+        passing = NULL;
+        return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+    }
     if (installed != NULL && !throwflag && may_answer(tstate)) {
         entry = find_answer(mp_frame_code(frame), &hook, &asks);
         if (asks != NULL) {
@@ -173,7 +197,7 @@ hook_frame(PyThreadState *tstate, Frame *frame, int throwflag)
         }
         Py_DECREF(result);
     }
-    return (outer_hook != NULL ? outer_hook : _PyEval_EvalFrameDefault)(tstate, frame, throwflag);
+    return pass_on(tstate, frame, throwflag);
 }
 
 /* Installs a hook on this thread. Returns -1 with an exception set. */
