@@ -10,6 +10,7 @@ be reached is looked at.
 from __future__ import annotations
 
 import argparse
+import ast
 import collections
 import linecache
 import sys
@@ -832,6 +833,33 @@ class Tally:
     def __init__(self) -> None:
         self.programs = self.monitored = self.hits = self.native = 0
         self.reasons: collections.Counter[str] = collections.Counter()
+        self.features: collections.Counter[str] = collections.Counter()
+        self.missed: list[str] = []
+        self.unchanged = self.unchanged_hits = self.operators = self.in_graphs = 0
+
+    def add_calls(self, text: str, calls: soundness.Calls) -> None:
+        """Count the calls before which nothing has changed since the call before them began, and their operators."""
+        steps = [line.strip() for line in text.partition("def program(c):")[2].splitlines()]
+        steps = [line for line in steps if line.startswith(("r = attempt(", "change("))]
+        number = 0
+        for before, step in zip(["", *steps], steps, strict=False):
+            if not step.startswith("r = "):
+                continue
+            same = 1 < number <= len(calls.pictures) and calls.pictures[number - 1] == calls.pictures[number - 2]
+            if same and before.startswith("r = ") and number < min(len(calls.served), len(calls.operators)):
+                self.unchanged += 1
+                self.unchanged_hits += calls.served[number] == "hits"
+                self.operators += calls.operators[number]
+                self.in_graphs += calls.in_graphs[number]
+                if calls.served[number] != "hits":
+                    self.missed.append(text)
+            number += 1
+        for node in ast.walk(ast.parse(text)):
+            self.features[type(node).__name__] += 1
+            if isinstance(node, ast.Call):
+                called = node.func
+                name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+                self.features[f"{name}()"] += 1
 
     def add(self, served: soundness.Served) -> None:
         self.programs += 1
@@ -844,12 +872,15 @@ class Tally:
 def differs(text: str, tally: Tally | None = None) -> str | None:
     """The first difference between the eager and the compiled run of a program."""
     program = load(text)
+    calls = soundness.Calls() if tally is not None else None
     try:
-        found, served = soundness.difference(program)
+        found, served = soundness.difference(program, calls=calls)
     except Exception as error:  # the eager run: not a program
         return None if tally is None else print(f"no program: {error!r}\n{text}")
     if tally is not None:
         tally.add(served)
+    if tally is not None and calls is not None:
+        tally.add_calls(text, calls)
     return found
 
 
@@ -885,6 +916,12 @@ def main() -> None:
     print(
         f"{tally.programs} programs, {time.perf_counter() - started:.0f} s, monitored {tally.monitored}, hits {tally.hits}, native {tally.native}"
     )
+    print(
+        f"seed {options.seed}; later calls with nothing changed: {tally.unchanged},"
+        f" of which hits {tally.unchanged_hits / max(tally.unchanged, 1):.1%};"
+        f" operators of these calls: {tally.operators}, in graphs {tally.in_graphs / max(tally.operators, 1):.1%}"
+    )
+    print("features: " + ", ".join(f"{name} {count}" for name, count in sorted(tally.features.items())))
     for reason, count in tally.reasons.most_common(25):
         print(f"{count:6} {reason}")
 

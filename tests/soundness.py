@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import magpy
+from magpy._api import states
 
 Program = Callable[[Callable[[Any], Any]], Iterator[Any]]
 
@@ -161,15 +163,81 @@ class Served:
         return f"monitored {self.monitored}, hits {self.hits}, native {self.native}, reasons {self.reasons}"
 
 
-def difference(program: Program, backend: Any = "eager") -> tuple[str | None, Served]:
+class Calls:
+    """How each call of a program's compiled objects was served, and how many operators ran.
+
+    Attributes:
+        served: for each call "hit", "monitored" or "native".
+        operators: for each call the number of operators that it runs natively.
+        in_graphs: how many of them ran in compiled graphs.
+        pictures: what the program yielded.
+    """
+
+    def __init__(self) -> None:
+        self.served: list[str] = []
+        self.operators: list[int] = []
+        self.in_graphs: list[int] = []
+        self.pictures: list[Any] = []
+
+    def eager(self, target: Any) -> Any:
+        """A callable that counts its operators."""
+
+        def call(*args: Any) -> Any:
+            with _Counting() as counting:
+                try:
+                    return target(*args)
+                finally:
+                    self.operators.append(counting.number)
+
+        return call
+
+    def compiled(self, target: Any) -> Any:
+        """A compiled callable whose calls are noted."""
+        [state] = states(target)
+
+        def call(*args: Any) -> Any:
+            before = magpy.info(target)
+            hits = {id(record): record.hits for record in state.records()}
+            try:
+                return target(*args)
+            finally:
+                after = magpy.info(target)
+                names = [
+                    name for name in ("native", "monitored", "hits") if getattr(after, name) > getattr(before, name)
+                ]
+                self.served.append(names[0] if names else "native")
+                runs = [(record.hits - hits.get(id(record), 0)) * record.operators for record in state.records()]
+                number = self.operators[len(self.served) - 1] if len(self.served) <= len(self.operators) else 0
+                split = any(
+                    record.boundary is not None and record.hits > hits.get(id(record), 0) for record in state.records()
+                )
+                whole = names == ["hits"] and not split
+                self.in_graphs.append(number if whole else min(number, sum(runs)))
+
+        return call
+
+
+class _Counting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        return func(*args, **(kwargs or {}))
+
+
+def difference(program: Program, backend: Any = "eager", calls: Calls | None = None) -> tuple[str | None, Served]:
     """The first difference between a program's eager and compiled runs, None if there is none; and how it was served."""
     made: list[Any] = []
 
     def compile_(target: Any) -> Any:
         made.append(magpy.compile(target, backend=backend))
-        return made[-1]
+        return made[-1] if calls is None else calls.compiled(made[-1])
 
-    expected = run(program, lambda target: target)
+    expected = run(program, (lambda target: target) if calls is None else calls.eager)
+    if calls is not None:
+        calls.pictures = [picture for picture, _ in expected]
     try:
         got = run(program, compile_)
     except Exception as error:

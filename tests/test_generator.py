@@ -17,4 +17,6 @@ def test_random_programs() -> None:
 
     agrees()
     assert tally.programs >= 100
-    assert tally.hits >= tally.programs // 2, f"hardly anything was served from records: {vars(tally)}"
+    assert tally.hits >= tally.programs // 2, f"hardly anything was served from records: {tally.reasons}"
+    assert tally.unchanged_hits >= 0.75 * tally.unchanged, f"{tally.unchanged_hits} hits of {tally.unchanged}"
+    assert tally.in_graphs >= 0.75 * tally.operators, f"{tally.in_graphs} of {tally.operators} operators in graphs"
