@@ -130,6 +130,11 @@ class LiftedPart:
             self.why_static = why
         self._symbolic = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the graph for constant numbers was not asked for yet."""
+        return self._static is not None
+
     def static_graph(self) -> torch.fx.GraphModule:
         """The graph for numbers and sizes that are as they were in the monitored run. It gets the numbers, too."""
         assert self._static is not None

@@ -134,7 +134,8 @@ class Draft:
         record = self.record
         run = lifted.compile(backend)
         if run is None:
-            record.graph = lifted.static_graph()
+            if lifted.is_open:  # else that is the graph already
+                record.graph = lifted.static_graph()
             run = lifted.without_numbers(backend(record.graph, self.inputs))
         record.run = run
         source = lifted.guard_source()
