@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import subprocess
 import sys
 import threading
 import traceback
@@ -460,10 +461,6 @@ def test_generators_hold_nothing_more():
         assert gone() is None
 
 
-def _compiled_by_torch(x, helper):
-    return torch.compile(helper, backend="eager")(x)
-
-
 def _traced_by_torch(x, helper):
     return torch.jit.trace(helper, (x,))(x)
 
@@ -513,7 +510,7 @@ def _in_inference_mode(x, helper):
 @pytest.mark.parametrize(
     "use",
     [
-        _compiled_by_torch, _traced_by_torch, _hook_of_autograd, _checkpointed, _vmapped, _differentiated, _under_a_mode,
+        _traced_by_torch, _hook_of_autograd, _checkpointed, _vmapped, _differentiated, _under_a_mode,
         _in_inference_mode,
     ],
 )  # fmt: skip
@@ -528,3 +525,26 @@ def test_other_machinery_of_torch(use):
     for number in range(12):
         x = X + number % 3
         assert torch.equal(compiled(x)[0], program(x)[0])
+
+
+_COMPILED_BY_TORCH = """
+import warnings
+import torch, magpy
+
+def helper(x):
+    return (x * 2).sin() + 1
+
+def program(x):
+    return torch.compile(helper, backend="eager")(x), (each for each in ())
+
+warnings.simplefilter("ignore")
+compiled = magpy.compile(program, backend="eager")
+for number in range(12):
+    x = torch.arange(6.0) + number % 3
+    assert torch.equal(compiled(x)[0], helper(x))
+"""
+
+
+def test_hooks_of_torch_compile():
+    """In a process of its own: it leaves marks on classes of torch."""
+    subprocess.run([sys.executable, "-c", _COMPILED_BY_TORCH], check=True, timeout=300)
