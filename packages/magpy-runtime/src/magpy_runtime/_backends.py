@@ -123,7 +123,7 @@ class _Examples(torch.fx.Interpreter):
 
     def fetch_attr(self, target: str) -> Any:
         found = super().fetch_attr(target)
-        return self.mode.from_tensor(found, static_shapes=True) if isinstance(found, torch.Tensor) else found
+        return _torch.fake(self.mode, found) if isinstance(found, torch.Tensor) else found
 
 
 def runs_examples(module: torch.fx.GraphModule, mode: Any) -> torch.fx.Interpreter:
@@ -159,11 +159,11 @@ def with_fake_inputs(
     if updates(module) and share_memory(inputs):
         raise UnsupportedGraphError("inputs that share memory are updated in place")
     fake_mode = _torch.fake_mode()
-    fakes = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
+    fakes = [_torch.fake(fake_mode, each) for each in inputs]
 
     grad = torch.is_grad_enabled()
     # Operators that update inputs must not update the examples: they run on copies.
-    copies = [fake_mode.from_tensor(each, static_shapes=True) for each in inputs]
+    copies = [_torch.fake(fake_mode, each) for each in inputs]
     versions = [version_of(each) for each in copies]
     try:
         with fake_mode:

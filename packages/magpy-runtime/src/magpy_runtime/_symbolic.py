@@ -93,7 +93,7 @@ class SymbolicGraph:
             self._names[fake.node.expr] = varying.name
             return fake, fake
         if not varying.dims:
-            return self._mode.from_tensor(real, static_shapes=True), self._mode.from_tensor(real, static_shapes=True)
+            return _torch.fake(self._mode, real), _torch.fake(self._mode, real)
         if real.layout is not torch.strided or real.is_quantized:
             raise NotSymbolic(f"a tensor of layout {real.layout}")
         stand_in = torch.empty_strided(real.size(), real.stride(), dtype=real.dtype, device=real.device)
@@ -182,7 +182,7 @@ class SymbolicGraph:
                 item = self.module.graph.call_method("item", (node,))
             for user in users:
                 user.replace_input_with(node, item)
-            self.fakes[number] = self._mode.from_tensor(torch.tensor(0.5, dtype=torch.float64), static_shapes=True)
+            self.fakes[number] = _torch.fake(self._mode, torch.tensor(0.5, dtype=torch.float64))
             node.meta["example_value"] = self.fakes[number]
         if found:
             self.module.recompile()

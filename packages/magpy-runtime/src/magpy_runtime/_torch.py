@@ -149,6 +149,20 @@ def changed_settings() -> str:
     return "\n".join(sorted(changed))
 
 
+@contextlib.contextmanager
+def _no_grad_warning() -> Iterator[None]:
+    """Looking at a tensor that is no leaf, torch warns that its gradient is not kept: nobody asked for it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")
+        yield
+
+
+def fake(mode: Any, tensor: torch.Tensor) -> Any:
+    """A fake tensor with the same metadata."""
+    with _no_grad_warning():
+        return mode.from_tensor(tensor, static_shapes=True)
+
+
 def fake_mode() -> Any:
     """A mode that makes fake tensors with a shape environment, without which torch's disk caches are bypassed."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -164,7 +178,8 @@ def symbolic_tensor(mode: Any, tensor: torch.Tensor, name: str, dims: set[int]) 
 
     sizes = [DimDynamic.DYNAMIC if dim in dims else DimDynamic.STATIC for dim in range(tensor.dim())]
     context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
-    return mode.from_tensor(tensor, source=ConstantSource(name), symbolic_context=context)
+    with _no_grad_warning():
+        return mode.from_tensor(tensor, source=ConstantSource(name), symbolic_context=context)
 
 
 def symbolic_number(env: Any, number: float, name: str) -> Any:
