@@ -129,6 +129,42 @@ def from_c(x):
     return x + len(Talkative())
 
 
+class Looks:
+    """Whatever is done with it, it says who does that."""
+
+    def __iter__(self):
+        SEEN.append(sys._getframe(1).f_code.co_name)
+        return iter((1, 2))
+
+    def __contains__(self, item):
+        SEEN.append(sys._getframe(1).f_code.co_name)
+        return item == 1
+
+    def keys(self):
+        SEEN.append(sys._getframe(1).f_code.co_name)
+        return ["level"]
+
+    def __getitem__(self, key):
+        SEEN.append(sys._getframe(1).f_code.co_name)
+        return 2
+
+
+def protocols(x):
+    a, b = Looks()
+    SEEN.append(3 not in Looks())
+    return x + a + b
+
+
+def through_more(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+def spreads(x):
+    through_more(note, *Looks())
+    through_more(note, "named", **Looks())
+    return x * 3
+
+
 def raises(x):
     return caught(x + 1) * 2
 
@@ -148,7 +184,7 @@ def fails():
 
 PROGRAMS = [
     logs, logs_in_a_helper, three_deep, warns_1, warns_2, warns_3, warns_out, names, stack, printed, summaries, variables,
-    from_c, raises,
+    from_c, protocols, raises,
 ]  # fmt: skip
 
 
@@ -170,6 +206,13 @@ def test_equal_to_eager(program):
         assert found == expected
     info = magpy.info(compiled)
     assert (info.hits >= 3, info.native) == (True, 0), info
+
+
+def test_spread_arguments():
+    compiled = magpy.compile(spreads, backend="eager")
+    for _ in range(6):
+        expected, found = observed(spreads), observed(compiled)
+        assert found == expected
 
 
 def test_registry():

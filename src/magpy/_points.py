@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from magpy_annotations import unbind
-from magpy_runtime.capture import NULL, type_lookup
+from magpy_runtime.capture import NULL, call_below, type_lookup
 
 from . import _env
 
@@ -92,12 +92,12 @@ def joined(*parts: str) -> str:
 
 def next_element(iterator: Any) -> Any:
     """`next(iterator)`, or `EXHAUSTED`."""
-    return next(iterator, EXHAUSTED)
+    return call_below((), next, (iterator, EXHAUSTED), None)
 
 
 def lacks(container: Any, item: Any) -> bool:
     """`item not in container`."""
-    return item not in container
+    return not call_below((), operator.contains, (container, item), None)
 
 
 def unpack(obj: Any, count: int) -> tuple[Any, ...]:
@@ -106,14 +106,14 @@ def unpack(obj: Any, count: int) -> tuple[Any, ...]:
     Raises:
         ValueError: it has not as many elements.
     """
-    iterator = iter(obj)
-    found = []
+    iterator = call_below((), iter, (obj,), None)
+    found: list[Any] = []
     for _ in range(count):
-        element = next(iterator, EXHAUSTED)
+        element = next_element(iterator)
         if element is EXHAUSTED:
             raise ValueError(f"not enough values to unpack (expected {count}, got {len(found)})")
         found.append(element)
-    if next(iterator, EXHAUSTED) is not EXHAUSTED:
+    if next_element(iterator) is not EXHAUSTED:
         raise ValueError(f"too many values to unpack (expected {count})")
     return tuple(found)
 
@@ -129,7 +129,7 @@ _BINARY: Final = {
 _COMPARE: Final = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_UNARY: Final = {
+_UNARY: Final[dict[str, Callable[..., Any]]] = {
     "UNARY_NEGATIVE": operator.neg, "UNARY_POSITIVE": operator.pos, "UNARY_INVERT": operator.invert,
     "UNARY_NOT": operator.not_, "GET_ITER": iter, "TO_BOOL": bool,
 }  # fmt: skip
@@ -214,12 +214,17 @@ def _made(function: Callable[..., Any], args: tuple[Any, ...], entry: Entry, tex
 
 def spread(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
     """`function(*args, **keywords)`."""
-    return function(*args, **keywords)
+    if type_lookup(type(args), "__iter__") is NULL or type_lookup(type(keywords), "keys") is NULL:
+        return function(*args, **keywords)  # it raises, in most cases
+    given = call_below((), tuple, (args,), None)
+    named = keywords if type(keywords) is dict else call_below((), dict, (keywords,), None)
+    return call_below((), function, given, named)
 
 
 def _call(code: types.CodeType, index: int, found: dis.Instruction, inputs: tuple[Any, ...]) -> Operation | None:
     name = found.opname
     keywords: dict[str, Any] = {}
+    function: Any
     if _env.CALL_SELF_ABOVE_CALLABLE:
         function, first, *rest = inputs
     else:
@@ -340,7 +345,9 @@ def is_true(code: types.CodeType, index: int, start: int) -> bool:
 
 # -- liveness ----------------------------------------------------------------------------------------------------------
 
-_SEES_ALL: Final = frozenset({"locals", "vars", "eval", "exec", "dir", "_getframe", "currentframe", "f_locals", "stack"})
+_SEES_ALL: Final = frozenset(
+    {"locals", "vars", "eval", "exec", "dir", "_getframe", "currentframe", "f_locals", "stack"}
+)
 _ENDS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"})
 
 
@@ -372,7 +379,11 @@ def _liveness(code: types.CodeType) -> dict[int, tuple[int, ...]]:
     after: dict[int, list[int]] = {}
     for unit, each in found.items():
         successors = []
-        if each.opname not in _ENDS and each.opname not in ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"):
+        if each.opname not in _ENDS and each.opname not in (
+            "JUMP_FORWARD",
+            "JUMP_BACKWARD",
+            "JUMP_BACKWARD_NO_INTERRUPT",
+        ):
             following_unit = following(code, unit)
             if following_unit in found:
                 successors.append(following_unit)
@@ -406,7 +417,14 @@ def _uses(found: dis.Instruction) -> tuple[frozenset[int], frozenset[int]]:
     """The variables that an instruction reads and writes."""
     name, arg = found.opname, found.arg or 0
     none: frozenset[int] = frozenset()
-    if name in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "LOAD_CLOSURE", "LOAD_FAST_BORROW"):
+    if name in (
+        "LOAD_FAST",
+        "LOAD_FAST_CHECK",
+        "LOAD_FAST_AND_CLEAR",
+        "DELETE_FAST",
+        "LOAD_CLOSURE",
+        "LOAD_FAST_BORROW",
+    ):
         return frozenset((arg,)), none
     if name in ("STORE_FAST", "STORE_FAST_MAYBE_NULL"):
         return none, frozenset((arg,))
@@ -481,4 +499,3 @@ __all__ = [
     "operation",
     "runs",
 ]
-

@@ -32,6 +32,7 @@ from ._points import (
     live_variables,
     operation,
     runs,
+    spread,
 )
 from ._reasons import Boundary
 from ._recording import Draft, Entry, make_draft
@@ -412,6 +413,10 @@ def _asks_at_once(code: types.CodeType, unit: int) -> bool:
 
 def _needs_frames(what: Operation) -> bool:
     """Whether an operation needs the frames that call it to be those that go on afterwards."""
+    if what.function is spread and any(
+        _hashable_in(what.args[0], each) for each in (_TOUCHES_FRAMES, _NAMESPACES, _FRAMES)
+    ):
+        return True
     if _hashable_in(what.function, _TOUCHES_FRAMES) or (_hashable_in(what.function, _NAMESPACES) and not what.args):
         return True
     given = (*what.args, *what.keywords.values())
