@@ -82,6 +82,7 @@ def test_inner_function_of_an_unbuildable_result():
     after = only(compiled, "inner")
     assert after.hits - before.hits == 4
     assert after.native == before.native
+    assert "inside of native parts: inner at " in magpy.explain(compiled)
 
 
 @pytest.mark.filterwarnings("ignore::magpy.NotCompiledWarning")

@@ -35,6 +35,12 @@ def explain(compiled: Any) -> str:
         lines.append(
             f"boundary [{boundary.reason}] {boundary.operation}{place}: {boundary.taken} times; then {outcomes}"
         )
+    for nested in found.nested:
+        inner = nested.info
+        lines.append(
+            f"inside of native parts: {nested.name} at {nested.file}:{nested.line}: {inner.monitored} monitored, "
+            f"{inner.hits} served from {inner.records} records, {inner.native} native"
+        )
     for state in states(compiled):
         for number, record in enumerate(state.records()):
             checks = len(record.checks) + len(record.held)
