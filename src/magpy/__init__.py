@@ -4,6 +4,7 @@ from ._api import Info, compile, disable, info, reset, wait  # noqa: A004 - the 
 from ._compiled import FullGraphError, NotCompiled, NotCompiledWarning
 from ._explain import explain
 from ._reasons import REASONS, Reason
+from ._saving import Saved, UnsavableError, save
 from ._verify import VerificationWarning
 
 __version__ = "0.1.0"
@@ -15,11 +16,14 @@ __all__ = [
     "NotCompiled",
     "NotCompiledWarning",
     "Reason",
+    "Saved",
+    "UnsavableError",
     "VerificationWarning",
     "compile",
     "disable",
     "explain",
     "info",
     "reset",
+    "save",
     "wait",
 ]

@@ -13,10 +13,10 @@ import torch
 
 from magpy_runtime import resolve
 from magpy_runtime.capture import unhooked
+from magpy_runtime.twins import state_of, twin_of
 
-from ._compiled import Compiled, Config
+from ._compiled import Compile, Compiled, Config
 from ._env import VERIFY
-from ._module import compile_module, entries_of_module
 from ._refusals import NotCompiled, strip
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -127,7 +127,7 @@ def compile(  # noqa: A001 - the name that users know from torch
 
 def _compile(target: Any, *, config: Config) -> Any:
     if isinstance(target, torch.nn.Module):
-        return compile_module(target, config)
+        return twin_of(target, Compile(config))
     if isinstance(target, (staticmethod, classmethod)):  # the decorator stands above theirs
         return type(target)(_compile(target.__func__, config=config))
     if isinstance(target, type):
@@ -242,9 +242,9 @@ def states(compiled: Any) -> list[Compiled]:
     Raises:
         TypeError: it was not made by `magpy.compile`.
     """
-    entries = entries_of_module(compiled)
-    if entries is not None:
-        return entries
+    twin = state_of(compiled)
+    if twin is not None and isinstance(twin.call, Compiled):
+        return twin.entries()
     function = compiled.__func__ if isinstance(compiled, (types.MethodType, staticmethod, classmethod)) else compiled
     found = function.__dict__.get("__magpy__") if isinstance(function, types.FunctionType) else None
     if isinstance(found, Compiled):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import sys
 import threading
 import time
@@ -12,14 +11,28 @@ import types
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 
 from magpy_annotations import Registry, default_registry
 from magpy_codegen import forget_source, raised
-from magpy_runtime import CountSlots, Dispatcher, Record, RecordCache, RecordingFlag
+from magpy_runtime import (
+    CountSlots,
+    Damage,
+    Dispatcher,
+    Record,
+    RecordCache,
+    RecordingFlag,
+    is_in_graph,
+    raise_again,
+    raise_built,
+    raise_damage,
+    strip,
+    wrap,
+)
 from magpy_runtime.capture import NULL, call_below, instance_dict, resume
+from magpy_runtime.segments import BoundarySite, Point, Tree, following
 
 from . import _torch
 from ._later import Pending
@@ -27,17 +40,14 @@ from ._lifted import make_monitor
 from ._monitor import Monitor, Run, internal_error
 from ._nested import Nested, Root, root_codes
 from ._observe import tell
-from ._points import following
 from ._reasons import Boundary as Refusal
 from ._recording import Draft, make_draft
-from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, strip, warn
-from ._segments import BoundarySite, Point, Tree
+from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, warn
 from ._state import is_own
 from ._verify import VerificationWarning, can_verify, verify
 
 _ATTEMPTS: Final = 3
 _LONGEST_WAIT: Final = 1 << 16
-_RUN: Final = re.compile(r"\brun\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,58 +88,6 @@ def registry() -> Registry:
         if _registry is None:
             _registry = default_registry()
         return _registry
-
-
-class _Damage(Exception):
-    """A graph raised after it had updated one of its inputs, so that the call cannot be made again."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        self.context = error.__context__
-
-
-class _Updating:
-    """A compiled graph that updates its inputs: tells whether it had done so when it raises."""
-
-    __slots__ = ("kept", "run")
-
-    def __init__(self, run: Callable[..., Any], kept: tuple[int, ...]) -> None:
-        self.run = run
-        self.kept = kept
-
-    def __call__(self, *inputs: Any) -> Any:
-        tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
-        before = [-1 if each.is_inference() else each._version for each in tensors]
-        copies = [inputs[number].detach().clone() for number in self.kept]
-        try:
-            return self.run(*inputs)
-        except Exception as error:
-            if self.kept:
-                with torch.no_grad():
-                    for number, copy in zip(self.kept, copies, strict=True):
-                        inputs[number].detach().copy_(copy)
-                raise
-            for each, version in zip(tensors, before, strict=True):
-                if version < 0 or each._version != version:
-                    raise _Damage(error) from None
-            raise
-
-
-class _Switching:
-    """A compiled graph that changes modes of torch on its way: puts them back when it raises."""
-
-    __slots__ = ("run",)
-
-    def __init__(self, run: Callable[..., Any]) -> None:
-        self.run = run
-
-    def __call__(self, *inputs: Any) -> Any:
-        modes = _torch.modes()
-        try:
-            return self.run(*inputs)
-        except BaseException:
-            _torch.restore_modes(modes)
-            raise
 
 
 class Compiled(Dispatcher):
@@ -207,7 +165,7 @@ class Compiled(Dispatcher):
                 return self._go_on(record.boundary, result)
             self.statistics.hits += 1
             if record.raises:
-                _raise_built(result)
+                raise_built(result)
             return result
         if random_state is not None:
             torch.default_generator.set_state(random_state)
@@ -224,7 +182,7 @@ class Compiled(Dispatcher):
         def served() -> Any:
             result = record.mock(bound, record.run)
             if record.raises:
-                _raise_built(result)
+                raise_built(result)
             return result
 
         def program() -> Any:
@@ -257,7 +215,7 @@ class Compiled(Dispatcher):
             self._note(boundary)
             warn(_name(self.target), boundary, VerificationWarning)
         if outcome.error is not None:
-            _raise(outcome.error)
+            raise_again(outcome.error)
         return outcome.result
 
     # -- behind a boundary --------------------------------------------------------------------------------------------
@@ -304,7 +262,7 @@ class Compiled(Dispatcher):
                 if record.boundary is None:
                     self.statistics.hits += 1
                     if record.raises:
-                        _raise_built(result)
+                        raise_built(result)
                     return result
                 site, left = record.boundary, result
                 del found, bound, result
@@ -363,18 +321,9 @@ class Compiled(Dispatcher):
 
     def _served_badly(self, record: Record, error: Exception) -> Refusal:
         """Graph or mock raised. Returns the reason if the call can be made again; raises where something was changed."""
-        if isinstance(error, _Damage):
-            original = error.error
-            try:
-                raise original
-            except Exception:
-                original.__context__ = error.context
-                raise
-        assert error.__traceback__ is not None
-        entry = error.__traceback__.tb_next
-        lines = record.mock_source.splitlines()
-        graph_line = next((number for number, line in enumerate(lines, 1) if _RUN.search(line)), 0)
-        in_graph = entry is not None and entry.tb_lineno <= graph_line
+        if isinstance(error, Damage):
+            raise_damage(error)
+        in_graph = is_in_graph(record, error)
         if record.effects and not in_graph:
             raise error
         if in_graph:
@@ -520,7 +469,7 @@ class Compiled(Dispatcher):
             self._failed(failure, run.error, monitor_hint(monitor), point, bool(made))
         if run.error is not None:
             error, run.error = run.error, None
-            _raise(error)
+            raise_again(error)
         return run.result
 
     def _avoid(self, hint: tuple[types.CodeType, int]) -> None:
@@ -600,10 +549,7 @@ class Compiled(Dispatcher):
             record.native = None  # calls come to `serve_found`
         for name, seconds in record.timings.items():
             self._add_time(name, seconds)
-        if record.mutates and record.run is not None and not getattr(record.run, "functional", False):
-            record.run = _Updating(record.run, record.updated if record.may_raise else ())
-        if record.switches and record.run is not None:
-            record.run = _Switching(record.run)
+        wrap(record)
 
     def _came(self, draft: Draft, cache: RecordCache, problem: Refusal | None, seconds: float) -> None:
         """The worker has compiled a graph, or could not."""
@@ -707,6 +653,17 @@ class Compiled(Dispatcher):
                 _forget(record)
 
 
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """Makes compiled callables."""
+
+    config: Config
+
+    def __call__(self, target: Callable[..., Any]) -> Compiled:
+        """The one for a callable."""
+        return Compiled(target, self.config)
+
+
 class Inner(Compiled):
     """Serves frames of one code object inside of what runs natively. What it gives for a call that it does not serve is NULL.
 
@@ -728,28 +685,6 @@ class Inner(Compiled):
 
     def _frames(self) -> Nested:
         return self.around() or super()._frames()
-
-
-def _raise_built(error: BaseException) -> NoReturn:
-    """Raise the exception that a mock has built. The frames in its traceback lead to the mock's, which is emptied."""
-    entry = error.__traceback__
-    frame = None if entry is None else entry.tb_frame.f_back
-    while frame is not None and is_own(frame.f_code.co_filename):
-        with contextlib.suppress(RuntimeError):  # it is running
-            frame.clear()
-        frame = frame.f_back
-    del entry, frame
-    _raise(error)
-
-
-def _raise(error: BaseException) -> NoReturn:
-    """Raise the program's exception; its context stays, where `raise` puts what the caller handles."""
-    context = error.__context__
-    try:
-        raise error
-    except BaseException:
-        error.__context__ = context
-        raise
 
 
 def _forget(record: Record) -> None:
@@ -809,6 +744,7 @@ def _name(target: Any) -> str:
 
 
 __all__ = [
+    "Compile",
     "Compiled",
     "Config",
     "FullGraphError",

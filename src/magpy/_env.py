@@ -21,9 +21,6 @@ HAS_TO_BOOL: Final = "TO_BOOL" in dis.opmap
 HAS_METHOD_LOADS: Final = PYTHON >= (3, 12)
 """LOAD_ATTR also loads methods, as its argument says (CPython gh-93429); before, LOAD_METHOD does."""
 
-AFTER_LOOP: Final = 0 if PYTHON < (3, 12) else 1 if PYTHON < (3, 13) else 2
-"""How many instructions behind its target FOR_ITER goes on when the iterator is exhausted (END_FOR, POP_TOP)."""
-
 VERIFY: Final = os.environ.get("MAGPY_VERIFY", "")
 """How many hits of each record are verified where `compile` does not say; see `_verify`."""
 

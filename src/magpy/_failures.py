@@ -6,9 +6,9 @@ import traceback
 from typing import Any
 
 from magpy_refgraph import Location
+from magpy_runtime.segments import line_of
 
 from ._reasons import Boundary
-from ._state import line_of
 from ._strict import StrictError
 
 

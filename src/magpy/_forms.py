@@ -27,34 +27,39 @@ def add_native_form(record: Record, guard: GuardWriter, modes: Any, *, plain: bo
     steps = [step.entry() for step in guard.steps]
     rest = record.guard_source.splitlines()[1 + len(steps) :]
     bound = [guard.name(node) for node in guard.bound]
-    record.native = None
+    record.native = record.form = None
+    source = ""
     if not guard.whole or rest != [f"    return ({''.join(name + ', ' for name in bound)})"]:
-        step = _rest(guard, rest, bound, namespace)
-        if step is None:
+        made = _rest(guard, rest, bound, namespace)
+        if made is None:
             return
+        step, source = made
         steps.append(step.entry())
     direct = direct_form(record.mock_source, namespace) if plain else None
+    record.form = (steps, source, direct)
     held, tensors = namespace["held_facts"], namespace["tensors_match"]
     record.native = native_guard(steps, modes, held, tensors, strict_guard(record.guard), direct)
 
 
-def _rest(guard: GuardWriter, rest: list[str], bound: list[str], namespace: dict[str, Any]) -> Step | None:
-    """The lines behind the steps, as a function of what is bound so far."""
+def _rest(guard: GuardWriter, rest: list[str], bound: list[str], namespace: dict[str, Any]) -> tuple[Step, str] | None:
+    """The lines behind the steps, as a function of what is bound so far; and its source."""
     known = bound[: sum(step.kind is StepKind.BIND for step in guard.steps)]
     text = "\n".join(rest)
     with_call = "args[" in text or "kwargs[" in text
     head = ["args", "kwargs", *known] if with_call else known
     if not rest or len(head) > 60 or len(bound) + len(guard.extra) > 60:
         return None
-    code = compile(f"def guard({', '.join(head)}):\n{text}\n", f"<magpy rest of a guard {next(_numbers)}>", "exec")
+    source = f"def guard({', '.join(head)}):\n{text}\n"
+    code = compile(source, f"<magpy rest of a guard {next(_numbers)}>", "exec")
     [function] = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return Step(
+    step = Step(
         StepKind.REST,
         operands=tuple([(number, None) for number in range(len(known))]),
         question=int(with_call),
         key=types.FunctionType(function, namespace, "guard"),
         expected=len(bound) + len(guard.extra),
     )
+    return step, source
 
 
 __all__ = ["add_native_form"]

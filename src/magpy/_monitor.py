@@ -17,18 +17,16 @@ from typing import Any, Final
 from magpy_annotations import Registry
 from magpy_refgraph import EdgeKind, Key
 from magpy_runtime.capture import Plan, Recorder, call_below, resume
+from magpy_runtime.segments import Point, following
 
 from . import _torch
 from ._failures import internal_error, locate
 from ._nested import Root
 from ._observe import tell
 from ._opcodes import Planner
-from ._points import following
 from ._reasons import Boundary
-from ._segments import Point
 from ._splitting import SplitRules
 from ._state import is_library, is_own
-
 
 _BOOKKEEPING: Final = frozenset(
     {

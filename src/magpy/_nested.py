@@ -80,6 +80,11 @@ class Nested:
         """Call a function; frames inside are served by their records."""
         return unhooked(self.hook.run, (function, args), {})
 
+    def tried(self, function: Any) -> None:
+        """A function that is called as a boundary operation has been tried as a call of its own."""
+        if (called := runs(function)) is not None:
+            self.roots.add(called.__code__)
+
     def call(self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A native call of what cannot be compiled; where it gives a generator, that is served likewise."""
         result = self.run(call_below, ((), target, args, kwargs))

@@ -8,7 +8,6 @@ variables and stacks, are the point's *slots*.
 from __future__ import annotations
 
 import dis
-import enum
 import operator
 import types
 from collections.abc import Callable
@@ -16,24 +15,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from magpy_annotations import unbind
-from magpy_runtime.capture import NULL, call_below, type_lookup
+from magpy_runtime.capture import NULL, type_lookup
+from magpy_runtime.segments import (
+    EXHAUSTED,
+    Entry,
+    enter,
+    following,
+    instruction_at,
+    instructions,
+    is_true,
+    joined,
+    lacks,
+    next_element,
+    spread,
+    target_of,
+    unpack,
+)
 
 from . import _env
-
-EXHAUSTED: Final = object()
-"""The outcome of asking an iterator that has nothing left."""
-
-
-class Entry(enum.Enum):
-    """How an outcome enters the frame."""
-
-    PUSH = "push"  # it is the instruction's result
-    NOTHING = "nothing"  # the instruction has no result
-    METHOD = "method"  # LOAD_METHOD: no method, then the attribute
-    JUMP = "jump"  # its truth decides where the frame goes on
-    JUMP_OR_POP = "jump or pop"  # likewise; where it jumps, the tested object stays
-    UNPACK = "unpack"  # a tuple, whose elements are pushed, the last one first
-    NEXT = "next"  # the iterator stays under its element, or both go
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,67 +54,7 @@ class Operation:
     text: str
 
 
-def instruction_at(code: types.CodeType, index: int) -> dis.Instruction:
-    """The instruction at a code unit."""
-    return instructions(code)[index]
-
-
-_instructions: dict[types.CodeType, dict[int, dis.Instruction]] = {}
-
-
-def instructions(code: types.CodeType) -> dict[int, dis.Instruction]:
-    """The instructions of a code object by code unit."""
-    found = _instructions.get(code)
-    if found is None:
-        if len(_instructions) > 256:
-            _instructions.clear()
-        found = _instructions[code] = {each.offset // 2: each for each in dis.get_instructions(code)}
-    return found
-
-
-def following(code: types.CodeType, index: int) -> int:
-    """The code unit of the instruction after the one at `index`."""
-    bytecode = code.co_code
-    index += 1
-    while 2 * index < len(bytecode) and bytecode[2 * index] == 0:
-        index += 1
-    return index
-
-
 # -- what an instruction does, as a function ---------------------------------------------------------------------------
-
-
-def joined(*parts: str) -> str:
-    """The string that an f-string makes of its parts."""
-    return "".join(parts)
-
-
-def next_element(iterator: Any) -> Any:
-    """`next(iterator)`, or `EXHAUSTED`."""
-    return call_below((), next, (iterator, EXHAUSTED), None)
-
-
-def lacks(container: Any, item: Any) -> bool:
-    """`item not in container`."""
-    return not call_below((), operator.contains, (container, item), None)
-
-
-def unpack(obj: Any, count: int) -> tuple[Any, ...]:
-    """`a, b, ... = obj`.
-
-    Raises:
-        ValueError: it has not as many elements.
-    """
-    iterator = call_below((), iter, (obj,), None)
-    found: list[Any] = []
-    for _ in range(count):
-        element = next_element(iterator)
-        if element is EXHAUSTED:
-            raise ValueError(f"not enough values to unpack (expected {count}, got {len(found)})")
-        found.append(element)
-    if next_element(iterator) is not EXHAUSTED:
-        raise ValueError(f"too many values to unpack (expected {count})")
-    return tuple(found)
 
 
 _BINARY: Final = {
@@ -212,15 +151,6 @@ def _made(function: Callable[..., Any], args: tuple[Any, ...], entry: Entry, tex
     return Operation(function, args, {}, entry, text)
 
 
-def spread(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
-    """`function(*args, **keywords)`."""
-    if type_lookup(type(args), "__iter__") is NULL or type_lookup(type(keywords), "keys") is NULL:
-        return function(*args, **keywords)  # it raises, in most cases
-    given = call_below((), tuple, (args,), None)
-    named = keywords if type(keywords) is dict else call_below((), dict, (keywords,), None)
-    return call_below((), function, given, named)
-
-
 def _call(code: types.CodeType, index: int, found: dis.Instruction, inputs: tuple[Any, ...]) -> Operation | None:
     name = found.opname
     keywords: dict[str, Any] = {}
@@ -295,52 +225,6 @@ def runs(function: Any) -> Any:
                 return None
         else:
             return None
-
-
-# -- what the outcome does to the frame --------------------------------------------------------------------------------
-
-
-def target_of(found: dis.Instruction) -> int:
-    """The code unit that an instruction jumps to."""
-    return int(found.argval) // 2
-
-
-def enter(
-    code: types.CodeType, index: int, entry: Entry, outcome: Any, args: tuple[Any, ...]
-) -> tuple[int, tuple[Any, ...]]:
-    """Where the innermost frame goes on after a boundary operation, and what is pushed on its stack.
-
-    Args:
-        code: the frame's code.
-        index: the instruction's code unit.
-        entry: how the outcome enters.
-        outcome: what the operation gave.
-        args: what it was given.
-    """
-    after = following(code, index)
-    if entry is Entry.PUSH:
-        return after, (outcome,)
-    if entry is Entry.NOTHING:
-        return after, ()
-    if entry is Entry.METHOD:
-        return after, (NULL, outcome)
-    found = instruction_at(code, index)
-    if entry is Entry.UNPACK:
-        return after, outcome[::-1]
-    if entry is Entry.NEXT:
-        if outcome is EXHAUSTED:
-            return target_of(found) + _env.AFTER_LOOP, ()
-        return after, (args[0], outcome)
-    jumps = bool(outcome) == ("IF_TRUE" in found.opname)
-    if entry is Entry.JUMP:
-        return (target_of(found) if jumps else after), ()
-    return (target_of(found), (args[0],)) if jumps else (after, ())
-
-
-def is_true(code: types.CodeType, index: int, start: int) -> bool:
-    """The condition that lets the conditional jump at `index` lead to `start`."""
-    found = instruction_at(code, index)
-    return (target_of(found) == start) == ("IF_TRUE" in found.opname)
 
 
 # -- liveness ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from magpy_codegen import (
+    FactKind,
     GuardWriter,
+    HeldFact,
     Leave,
     MockWriter,
     Namespace,
@@ -72,6 +74,56 @@ class Entry:
     def now(cls) -> Entry:
         """The state on entry."""
         return cls(ModeCheck(), _torch.modes())
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a record was made of, as far as it is needed to make it again in another process.
+
+    Attributes:
+        facts: about objects that the record holds.
+        implied: what follows from these objects' identity.
+        found: how they were found: each with another one and the question that leads from there.
+        pinned: all objects that the record holds.
+        tensors: what is checked of tensors: the tensor where the record holds it, else None; its metadata; its dimensions
+            whose sizes may be any.
+        inputs: metadata of the graph's inputs.
+        modes: the modes on entry.
+    """
+
+    facts: list[HeldFact]
+    implied: list[HeldFact]
+    found: list[tuple[Any, tuple[Any, FactKind, Any]]]
+    pinned: list[Any]
+    tensors: list[tuple[Any, tuple[Any, ...], frozenset[int]]]
+    inputs: list[tuple[Any, ...]]
+    modes: Entry
+
+    @classmethod
+    def of(cls, guard: GuardWriter, entry: Entry, known: list[tuple[Any, ...]], free: Any, inputs: list[Any]) -> Parts:
+        """Collect them while the RefGraph is there.
+
+        Args:
+            guard: the writer of the guard, after it has written it.
+            entry: the modes.
+            known: metadata of the guard's tensors on entry.
+            free: for each of these the dimensions that may vary; None where nothing does.
+            inputs: the graph's inputs.
+        """
+        pinned = [node for node in guard.graph.external() if node.index and guard.pinned(node)]
+        tensors = [
+            (node.obj() if guard.pinned(node) else None, was, dims)
+            for node, was, dims in zip(guard.tensors, known, free or [frozenset()] * len(known), strict=True)
+        ]
+        return cls(
+            guard.held,
+            guard.implied,
+            [(node.obj(), origin) for node in pinned if (origin := guard.found_from(node)) is not None],
+            [node.obj() for node in pinned],
+            tensors,
+            [metadata(each) for each in inputs],
+            entry,
+        )
 
 
 @dataclass(slots=True)
@@ -270,6 +322,7 @@ def make_draft(
     )
     record.survey = make_survey(guard, policy.path, guard_source, namespace.values, list(known.values()))
     inputs = [node.obj() for node in operators.inputs] if record.graph is not None else []
+    record.parts = Parts.of(guard, entry, list(known.values()), free, inputs)
     changes = monitor.graph.effects or monitor.mutates or monitor.random or monitor.switches
     plain = leave is None and raised is None and not changes
     form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)
@@ -383,4 +436,4 @@ def _with_line(source: str, line: str) -> str:
     return f"{head}{line}    return ({tail}"
 
 
-__all__ = ["Draft", "Entry", "internal_error", "make_draft", "metadata"]
+__all__ = ["Draft", "Entry", "Parts", "internal_error", "make_draft", "metadata"]

@@ -8,6 +8,8 @@ import types
 import warnings
 from dataclasses import dataclass
 
+from magpy_runtime import strip
+
 from ._reasons import REASONS, Boundary
 from ._state import is_own
 
@@ -92,25 +94,4 @@ def warn(name: str, boundary: Boundary, category: type[Warning] | None = None) -
         # warnings are errors here, but what the program does must not depend on MagPy
 
 
-def strip(error: BaseException) -> None:
-    """Take MagPy's own frames out of an exception's traceback: natively they would not be there, nor hold anything.
-
-    The program's frames still lead to them (`f_back`), so they are emptied, too. The frame that calls this is running:
-    it empties itself.
-    """
-    kept: list[types.TracebackType] = []
-    entry = error.__traceback__
-    while entry is not None:
-        if not is_own(entry.tb_frame.f_code.co_filename):
-            kept.append(entry)
-        else:
-            try:
-                entry.tb_frame.clear()
-            except RuntimeError:
-                pass  # it is running
-        entry = entry.tb_next
-    following = None
-    for entry in reversed(kept):
-        entry.tb_next = following
-        following = entry
-    error.__traceback__ = following
+__all__ = ["FullGraphError", "NotCompiled", "NotCompiledWarning", "Unsupported", "settle", "strip", "warn"]

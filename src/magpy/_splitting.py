@@ -19,15 +19,14 @@ from typing import Any, Final
 from magpy_codegen import Leave
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, type_lookup
+from magpy_runtime.segments import BoundarySite, FrameShape, Point, Tree, following, instruction_at
 
 from . import _torch
 from ._frames import FrameRules
 from ._mode import AFTER, BEFORE, WITHIN, WatchedTensorRules
 from ._points import (
     Operation,
-    following,
     handles_exception,
-    instruction_at,
     is_operation,
     live_variables,
     operation,
@@ -36,7 +35,6 @@ from ._points import (
 )
 from ._reasons import Boundary
 from ._recording import Draft, Entry, make_draft
-from ._segments import BoundarySite, FrameShape, Point, Tree
 from ._state import is_atom, is_library
 
 _WHOLE: Final = frozenset(

@@ -14,7 +14,9 @@ import weakref
 from typing import Any, Final
 
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Key, Node, RefGraph, Target, same_value
-from magpy_runtime.capture import NULL, Recorder, hide, instance_dict, super_lookup, type_lookup
+from magpy_runtime import own_files
+from magpy_runtime.capture import NULL, Recorder, instance_dict, super_lookup, type_lookup
+from magpy_runtime.segments import line_of
 
 from ._reasons import Boundary
 
@@ -391,15 +393,6 @@ def _length(obj: Any, base: type | None) -> int:
     return int(base.__len__(obj))  # type: ignore[attr-defined]
 
 
-def line_of(code: types.CodeType, index: int) -> int:
-    """The source line of an instruction."""
-    line = 0
-    for start, end, number in code.co_lines():
-        if start <= index * 2 < end and number is not None:
-            line = number
-    return line or code.co_firstlineno
-
-
 def is_library(filename: str) -> bool:
     """Whether a file belongs to Python, torch or MagPy rather than to the user."""
     if filename.startswith(_LIBRARIES):
@@ -421,7 +414,7 @@ def _folders(*names: str) -> tuple[str, ...]:
 
 
 _OWN: Final = ("<magpy ", *_folders("magpy", "magpy_runtime", "magpy_codegen", "magpy_refgraph", "magpy_annotations"))
-hide(_OWN)  # from programs that look at their callers
+own_files(*_OWN)
 
 
 def _libraries() -> tuple[str, ...]:

@@ -17,6 +17,8 @@ import torch.compiler
 import torch.fx
 from torch.overrides import TorchFunctionMode
 
+from magpy_runtime import modes, restore_modes
+
 push_mode: Final = torch._C._push_on_torch_function_stack
 pop_mode: Final = torch._C._pop_torch_function_stack
 function_mode_depth: Final = torch._C._len_torch_function_stack
@@ -60,6 +62,7 @@ NUMPY_SCALARS: Final[tuple[type, ...]] = (
     )
 )
 
+OPERATORS: Final = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 FUNCTION_APPLY: Final = torch._C._FunctionBase.__dict__.get("apply")
 LEGACY_VARIABLE: Final = getattr(torch._C, "_LegacyVariableBase", None)
 
@@ -123,35 +126,6 @@ def dismantle(graph: Any) -> None:
     vars(graph).clear()
 
 
-_AUTOCAST_DEVICES: Final = ("cpu", "cuda")
-
-
-def modes() -> tuple[Any, ...]:
-    """Grad mode and autocast, to be put back by `restore_modes`."""
-    nesting = torch.autocast_increment_nesting() - 1
-    torch.autocast_decrement_nesting()
-    return (
-        torch.is_grad_enabled(),
-        [(each, torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _AUTOCAST_DEVICES],
-        torch.is_autocast_cache_enabled(),
-        nesting,
-    )
-
-
-def restore_modes(state: tuple[Any, ...]) -> None:
-    """Put modes back."""
-    grad, autocast, cache, nesting = state
-    torch._C._set_grad_enabled(grad)
-    for device, enabled, dtype in autocast:
-        torch.set_autocast_enabled(device, enabled)
-        torch.set_autocast_dtype(device, dtype)
-    torch.set_autocast_cache_enabled(cache)
-    while torch.autocast_decrement_nesting() > nesting:
-        pass
-    while torch.autocast_increment_nesting() < nesting:
-        pass
-
-
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """`torch.compiler.is_compiling()` answers True meanwhile."""
@@ -175,6 +149,7 @@ __all__ = [
     "MARKS",
     "MODE_QUERIES",
     "NUMPY_SCALARS",
+    "OPERATORS",
     "PLAIN_TENSORS",
     "PROFILER_ENABLED",
     "PROFILER_MARKS",

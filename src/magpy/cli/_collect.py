@@ -17,13 +17,13 @@ import torch
 
 from magpy._api import Info, info
 from magpy._explain import explain
-from magpy._module import _Twin, _TwinWithState
 from magpy._monitor import locate
 from magpy._nested import Root
 from magpy._observe import Observer, observe
 from magpy.cli._lines import Function, Line, Lines
 from magpy_refgraph import RefGraph, to_svg
 from magpy_runtime.capture import type_lookup
+from magpy_runtime.twins import plain_calls
 
 _PLACE: Final = re.compile(r'File "(.*)", line (\d+), in ')
 _DRAWN: Final = 120  # objects in one drawing
@@ -124,12 +124,12 @@ class Collector(Observer):
     def __enter__(self) -> Self:
         self._before = observe(self)
         # Calls of modules are native; their way in Python goes through `dispatch`, which has a clock.
-        self._native = _TwinWithState.__dict__["__call__"]
-        type.__setattr__(_TwinWithState, "__call__", _Twin.__call__)
+        self._calls = plain_calls()
+        self._calls.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        type.__setattr__(_TwinWithState, "__call__", self._native)
+        self._calls.__exit__(None, None, None)
         observe(self._before)
 
     def made(self, compiled: Any) -> None:

@@ -2,7 +2,7 @@
 
 from ._direct import direct_form
 from ._facts import FactKind, HeldFact, render
-from ._guard import Check, GuardWriter
+from ._guard import Check, GuardWriter, question_parts
 from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
 from ._raising import Raised, raised
@@ -51,6 +51,7 @@ __all__ = [
     "make_function",
     "one_line",
     "plain",
+    "question_parts",
     "raised",
     "render",
 ]

@@ -99,6 +99,28 @@ def _deque_truth(container: Any) -> bool:
     return collections.deque.__len__(container) > 0
 
 
+def question_parts(function: Any) -> tuple[str, tuple[Any, ...]] | None:
+    """What a fact's function asks, by name, with its constants; None for a function that is no form of this module's.
+
+    The names are `item`, `super`, `ahead`, `part`, `keys`, `attribute`, `deque length` and `deque truth`.
+    """
+    match function:
+        case _Item(index):
+            return "item", (index,)
+        case _Super(_, after, name):
+            return "super", (after, name)
+        case _Drawn(ask, arg):
+            return ask.__name__, (arg,)
+        case _Keys(_, keys):
+            return "keys", keys
+        case operator.attrgetter():
+            names: Any = function.__reduce__()[1]
+            return "attribute", names
+    if function is collections.deque.__len__:
+        return "deque length", ()
+    return ("deque truth", ()) if function is _deque_truth else None
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One line of a guard that can fail.
@@ -128,6 +150,8 @@ class GuardWriter:
         extra: variables that the guard hands on behind those of `bound`.
         steps: its lines once more, for the native check, as far as they have native counterparts.
         whole: whether all have.
+        implied: facts that hold as long as the objects that the record holds are these, which a guard need not ask; another
+            process has to.
     """
 
     def __init__(
@@ -143,6 +167,7 @@ class GuardWriter:
         self.namespace = namespace
         self.names: dict[int, str] = {}
         self.held: list[HeldFact] = []
+        self.implied: list[HeldFact] = []
         self.checks: list[Check] = []
         self.bound: list[Node] = []
         self.tensors: list[Node] = []
@@ -293,6 +318,7 @@ class GuardWriter:
             self._lift(fact, name)
             return
         if node.index and self.pinned(node) and self._implied(node, key, target):
+            self._imply(node, key, target)
             return
         where = fact.location
         if kind is EdgeKind.TENSOR:
@@ -337,7 +363,40 @@ class GuardWriter:
 
     def _hold(self, node: Node, key: Key, target: Target, text: str, where: Any) -> None:
         """A fact about an object that the record holds, with an answer that it holds too."""
-        obj, kind, arg = node.obj(), key.kind, key.arg
+        self.held.append(self._held_fact(node, key, target, text, where))
+        self.origins[len(self.held) - 1] = (node, key)
+
+    def _imply(self, node: Node, key: Key, target: Target) -> None:
+        if key.kind is EdgeKind.VALUE:
+            question: Any = (FactKind.OTHER, self._helpers["plain_value"])
+        else:
+            question = self._question(node, key)
+        if question[0] is not FactKind.OTHER or question[1] is not None or key.kind is EdgeKind.KEYS:
+            text = f"{key.kind.value} {key.arg!r} of {node.type.__name__}"
+            self.implied.append(self._held_fact(node, key, target, text, None, question))
+
+    def found_from(self, node: Node) -> tuple[Any, FactKind, Any] | None:
+        """How an object that the record holds was found: from which other one, and by which question; None if unknown."""
+        parent, key = node.parent, node.key
+        if parent is None or key is None or not parent.index or not self.pinned(parent):
+            return None
+        if key.kind in (EdgeKind.LENGTH, EdgeKind.TRUTH, EdgeKind.KEYS, EdgeKind.TYPE, EdgeKind.VALUE):
+            return None
+        question = self._question(parent, key)
+        if question == (FactKind.OTHER, None):
+            return None
+        return parent.obj(), *question
+
+    def _held_fact(
+        self,
+        node: Node,
+        key: Key,
+        target: Target,
+        text: str,
+        where: Any,
+        question: tuple[FactKind, Any] | None = None,
+    ) -> HeldFact:
+        obj, kind = node.obj(), key.kind
         plain, path = False, None
         if target is ABSENT:
             expected = self._absent
@@ -349,12 +408,10 @@ class GuardWriter:
             expected = target.obj()
             if target.parent is node and target.key == key:
                 path = self._path(target)
-        ask, argument = self._question(node, key)
+        ask, argument = question or self._question(node, key)
         if ask is FactKind.OTHER and kind is EdgeKind.KEYS:
             ask, argument, expected = FactKind.KEYS, _Keys(self._helpers["keys_match"], expected), True
-        self.held.append(HeldFact(ask, obj, argument, expected, plain, text, where, path))
-        self.origins[len(self.held) - 1] = (node, key)
-        del obj, arg
+        return HeldFact(ask, obj, argument, expected, plain, text, where, path)
 
     def _question(self, node: Node, key: Key) -> tuple[FactKind, Any]:
         """How the native table asks for a reference."""
@@ -407,12 +464,11 @@ class GuardWriter:
         assert isinstance(target, Atom)
         cls = target.value
         if self.pinned(node):
-            obj = node.obj()
+            held = HeldFact(FactKind.TYPE, node.obj(), None, cls, False, f"type {cls.__name__}", fact.location, None)
             if issubclass(node.type, type) or not cls.__flags__ & (1 << 9):
-                return  # an instance of an immutable type keeps its class
-            self.held.append(
-                HeldFact(FactKind.TYPE, obj, None, cls, False, f"type {cls.__name__}", fact.location, None)
-            )
+                self.implied.append(held)  # an instance of an immutable type keeps its class
+            else:
+                self.held.append(held)
             return
         name = self.namespace.constant(cls, cls.__name__)
         step = Step(StepKind.IS, (self.operand(node),), FactKind.TYPE, None, cls)

@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from magpy_runtime._archive import ArchiveError, ArchiveMismatch
     from magpy_runtime._backends import UnknownBackendError, names, resolve
     from magpy_runtime._checks import (
         ABSENT,
@@ -29,21 +30,38 @@ if TYPE_CHECKING:
         TwinCall,
         TwinSlots,
     )
+    from magpy_runtime._running import (
+        Damage,
+        is_in_graph,
+        own_files,
+        raise_again,
+        raise_built,
+        raise_damage,
+        strip,
+        wrap,
+    )
+    from magpy_runtime._serving import LoadedInfo, RecordMiss, info, load
     from magpy_runtime._symbolic import NotSymbolic, SymbolicGraph, Varying
+    from magpy_runtime._torch import modes, restore_modes
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "ABSENT": "_checks",
+    "ArchiveError": "_archive",
+    "ArchiveMismatch": "_archive",
     "CountSlots": "_record",
+    "Damage": "_running",
     "Dispatcher": "_record",
     "FrozenCheck": "_freezing",
     "Hints": "_graph_facts",
+    "LoadedInfo": "_serving",
     "ModeCheck": "_checks",
     "NativeGuard": "_record",
     "NotSymbolic": "_symbolic",
     "Record": "_record",
     "RecordCache": "_record",
+    "RecordMiss": "_serving",
     "RecordingFlag": "_record",
     "SymbolicGraph": "_symbolic",
     "TensorCheck": "_checks",
@@ -53,26 +71,42 @@ _MODULES = {
     "Varying": "_symbolic",
     "fact_table": "_checks",
     "guard_helpers": "_checks",
+    "info": "_serving",
+    "is_in_graph": "_running",
+    "load": "_serving",
     "may_freeze": "_freezing",
     "memory_places": "_checks",
     "metadata": "_checks",
+    "modes": "_torch",
     "names": "_backends",
     "native_guard": "_checks",
+    "own_files": "_running",
+    "raise_again": "_running",
+    "raise_built": "_running",
+    "raise_damage": "_running",
     "resolve": "_backends",
+    "restore_modes": "_torch",
+    "strip": "_running",
     "worker": "_worker",
+    "wrap": "_running",
 }
 
 __all__ = [
     "ABSENT",
+    "ArchiveError",
+    "ArchiveMismatch",
     "CountSlots",
+    "Damage",
     "Dispatcher",
     "FrozenCheck",
     "Hints",
+    "LoadedInfo",
     "ModeCheck",
     "NativeGuard",
     "NotSymbolic",
     "Record",
     "RecordCache",
+    "RecordMiss",
     "RecordingFlag",
     "SymbolicGraph",
     "TensorCheck",
@@ -82,13 +116,24 @@ __all__ = [
     "Varying",
     "fact_table",
     "guard_helpers",
+    "info",
+    "is_in_graph",
+    "load",
     "may_freeze",
     "memory_places",
     "metadata",
+    "modes",
     "names",
     "native_guard",
+    "own_files",
+    "raise_again",
+    "raise_built",
+    "raise_damage",
     "resolve",
+    "restore_modes",
+    "strip",
     "worker",
+    "wrap",
 ]
 
 

@@ -119,9 +119,14 @@ def member_get(obj: Any, name: str) -> Any:
 class ModeCheck:
     """Whether torch's modes are as they were when the record was made."""
 
-    def __init__(self) -> None:
-        self._state = _torch.global_state_check()
-        self._inference = torch.is_inference_mode_enabled()
+    def __init__(self, state: tuple[str, bool] | None = None) -> None:
+        """Compare with the modes of now, or with those of which `state` was told."""
+        self._state = _torch.global_state_check(state and state[0])
+        self._inference = torch.is_inference_mode_enabled() if state is None else state[1]
+
+    def state(self) -> tuple[str, bool]:
+        """What is compared with, for another process."""
+        return _torch.global_state(self._state), self._inference
 
     def parts(self) -> tuple[tuple[Callable[[], Any], Any], ...]:
         """The same as functions and what each must give, by identity."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
+import secrets
 import statistics
 import time
 from collections.abc import Callable
@@ -220,6 +221,48 @@ def build(
     return with_fake_inputs(compile_it, module, inputs)
 
 
+class _NotFunctional(Exception):
+    """AOTInductor would be wrong for a graph."""
+
+
+def package(module: torch.fx.GraphModule, inputs: list[Any], hints: Hints, settings: dict[str, Any]) -> bytes | None:
+    """A graph as a package of AOTInductor's.
+
+    Args:
+        module: the graph; it is left as it is.
+        inputs: inputs like those of a call.
+        hints: what is known about them.
+        settings: what Inductor is told.
+
+    Returns:
+        The file, None where AOTInductor cannot take the graph or would be wrong for it: it updates an input, gives
+        gradients, or its outputs share memory.
+    """
+    if hints.updated or _needs_gradients(inputs):
+        return None
+    packages = PackageCache()
+    key = packages.key(module, inputs, settings) or secrets.token_hex(20)
+    if packages.has(key):
+        return packages.read(key)
+    module = copy.deepcopy(module)
+    grad = torch.is_grad_enabled()
+
+    def note(gm: torch.fx.GraphModule, fakes: list[Any], versions: list[int], outputs: Any) -> None:
+        if not graph_facts(gm, fakes, versions, outputs, hints, grad).functional:
+            raise _NotFunctional
+
+    def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
+        with _torch.compile_lock(), torch.no_grad():
+            _torch.build_package(gm, fakes, settings, packages.new(key))
+        return direct(packages.load_file(packages.new(key)), "aoti")
+
+    try:
+        with_fake_inputs(compile_it, module, inputs, note)
+        return packages.take(key)
+    except Exception:  # an operator without a C interface, a compiler that fails
+        return None
+
+
 def direct(call: Run, entry: str) -> Run:
     """A function of the inputs around code that takes them as a list."""
 
@@ -295,4 +338,4 @@ def _compare(runs: dict[str, Run], inputs: list[Any], hints: Hints | None) -> di
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-__all__ = ["Inductor", "build", "compile_graph", "direct", "keeping_random", "labelled", "launches"]
+__all__ = ["Inductor", "build", "compile_graph", "direct", "keeping_random", "labelled", "launches", "package"]

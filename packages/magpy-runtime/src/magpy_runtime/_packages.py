@@ -16,6 +16,7 @@ import torch
 import torch.fx
 
 from . import _torch
+from ._env import TORCH
 
 
 class PackageCache:
@@ -39,7 +40,7 @@ class PackageCache:
         devices = {each.device.type for each in inputs if isinstance(each, torch.Tensor)}
         if any(torch.is_autocast_enabled(each) for each in devices | {"cpu"}):
             return None
-        parts: list[str] = [torch.__version__, torch.backends.cpu.get_cpu_capability(), str(torch.get_num_threads())]
+        parts: list[str] = [TORCH, torch.backends.cpu.get_cpu_capability(), str(torch.get_num_threads())]
         parts += [str(torch.get_default_dtype()), str(torch.are_deterministic_algorithms_enabled())]
         parts += [str(torch.is_grad_enabled()), str(torch.is_inference_mode_enabled())]
         parts += [repr(sorted(settings.items(), key=lambda item: item[0])), _torch.changed_settings()]
@@ -85,6 +86,17 @@ class PackageCache:
         with contextlib.suppress(OSError):
             built = Path(self.new(key))
             built.replace(self._path(key)) if self.enabled else built.unlink()
+
+    def read(self, key: str) -> bytes:
+        """The file of a package."""
+        return self._path(key).read_bytes()
+
+    def take(self, key: str) -> bytes:
+        """What was built, which is not kept."""
+        built = Path(self.new(key))
+        data = built.read_bytes()
+        built.unlink()
+        return data
 
     def load(self, key: str) -> Callable[..., Any]:
         """The code of a package: takes a list of inputs."""

@@ -55,6 +55,8 @@ class Record(RecordSlots):
         verified: calls that were verified.
         native: the guard as the dispatcher runs it; it gives what `guard` gives. None where there is only the Python.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
+        parts: what it was made of, for whoever writes it to a file.
+        form: the native guard's steps, the source of the step that is left to Python, and the direct form of the mock.
     """
 
     guard: Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -84,6 +86,8 @@ class Record(RecordSlots):
     native: NativeGuard | None = None
     timings: dict[str, float] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
+    parts: Any = None
+    form: tuple[Any, ...] | None = None
 
     def failed(self, number: int) -> tuple[str, Any]:
         """What check `number` is about, in words, and its key or None."""
@@ -96,7 +100,7 @@ class Record(RecordSlots):
         self.namespace.clear()
         self.held = ()
         self.held_source = _no_source
-        self.run = self.graph = self.native = self.survey = None
+        self.run = self.graph = self.native = self.survey = self.parts = self.form = None
 
 
 def _no_source() -> tuple[str, dict[str, Any]]:

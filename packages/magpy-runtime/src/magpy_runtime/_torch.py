@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 import warnings
@@ -16,11 +17,25 @@ function_mode_depth: Final = torch._C._len_torch_function_stack
 dispatch_mode_depth: Final = torch._C._len_torch_dispatch_stack
 
 
-def global_state_check() -> Any:
-    """A callable that tells whether grad mode, autocast, default dtype and the like are as they are now."""
+def global_state_check(state: str | None = None) -> Any:
+    """A callable that tells whether grad mode, autocast, default dtype and the like are as they are now, or were then.
+
+    Args:
+        state: what `global_state` gave; the number of threads is that of now all the same.
+    """
     from torch._C._dynamo.guards import GlobalStateGuard
 
-    return GlobalStateGuard().check
+    guard = GlobalStateGuard()
+    if state is not None:
+        guard.__setstate__(  # type: ignore[attr-defined]
+            json.dumps({**json.loads(state), "num_threads": torch.get_num_threads()})
+        )
+    return guard.check
+
+
+def global_state(check: Any) -> str:
+    """What a check of `global_state_check` compares with."""
+    return str(check.__self__.__getstate__())
 
 
 def tensor_guards(tensors: list[torch.Tensor], free: list[frozenset[int]] | None = None) -> Any:
@@ -48,6 +63,35 @@ def tensor_guards(tensors: list[torch.Tensor], free: list[frozenset[int]] | None
 def dispatch_keys(tensor: torch.Tensor) -> Any:
     """A tensor's dispatch key set."""
     return torch._C._dispatch_keys(tensor)
+
+
+_AUTOCAST_DEVICES: Final = ("cpu", "cuda")
+
+
+def modes() -> tuple[Any, ...]:
+    """Grad mode and autocast, to be put back by `restore_modes`."""
+    nesting = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return (
+        torch.is_grad_enabled(),
+        tuple([(each, torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _AUTOCAST_DEVICES]),
+        torch.is_autocast_cache_enabled(),
+        nesting,
+    )
+
+
+def restore_modes(state: tuple[Any, ...]) -> None:
+    """Put modes back."""
+    grad, autocast, cache, nesting = state
+    torch._C._set_grad_enabled(grad)
+    for device, enabled, dtype in autocast:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(cache)
+    while torch.autocast_decrement_nesting() > nesting:
+        pass
+    while torch.autocast_increment_nesting() < nesting:
+        pass
 
 
 def lookup_backend(name: str) -> Any:
@@ -311,6 +355,7 @@ __all__ = [
     "forget_floats",
     "from_dlpack",
     "function_mode_depth",
+    "global_state",
     "global_state_check",
     "graphs_of_inductor",
     "guards",
@@ -319,8 +364,10 @@ __all__ = [
     "load_package",
     "lookup_backend",
     "min_cut_partition",
+    "modes",
     "operator_types",
     "print_expression",
+    "restore_modes",
     "symbolic_number",
     "symbolic_tensor",
     "tensor_guards",

@@ -3,31 +3,176 @@
 A call is served by a chain of segments. Each is a record by itself: its guard, its operator graph and its mock take the
 objects that the frames hold at its start, the *slots* of a resume point, as the first segment takes the arguments of the
 call. All boundaries that lead to the same frames at the same instructions share the point, so a loop enters the same
-segments again.
+segments again. Here is what serving needs; where a segment can end, the monitor decides.
 """
 
 from __future__ import annotations
 
+import dis
+import enum
+import operator
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from magpy_runtime import RecordCache
-from magpy_runtime.capture import NULL, call_below
-
-from ._points import Entry, Operation, enter, is_true, runs
-from ._state import line_of
-
-if TYPE_CHECKING:
-    from ._nested import Nested
+from ._record import RecordCache
+from .capture import NULL, call_below, type_lookup
 
 CHILDREN: Final = 8
 """How many times as many records a resume point may have as a compiled callable."""
 
+AFTER_LOOP: Final = 0 if "END_FOR" not in dis.opmap else 1 if "CALL_KW" not in dis.opmap else 2
+"""How many instructions behind its target FOR_ITER goes on when the iterator is exhausted (END_FOR, POP_TOP)."""
+
 _BARREN: Final = 8
 
 _Hint = tuple[types.CodeType, int]
+
+EXHAUSTED: Final = object()
+"""The outcome of asking an iterator that has nothing left."""
+
+
+class Entry(enum.Enum):
+    """How an outcome enters the frame."""
+
+    PUSH = "push"  # it is the instruction's result
+    NOTHING = "nothing"  # the instruction has no result
+    METHOD = "method"  # LOAD_METHOD: no method, then the attribute
+    JUMP = "jump"  # its truth decides where the frame goes on
+    JUMP_OR_POP = "jump or pop"  # likewise; where it jumps, the tested object stays
+    UNPACK = "unpack"  # a tuple, whose elements are pushed, the last one first
+    NEXT = "next"  # the iterator stays under its element, or both go
+
+
+def instruction_at(code: types.CodeType, index: int) -> dis.Instruction:
+    """The instruction at a code unit."""
+    return instructions(code)[index]
+
+
+_instructions: dict[types.CodeType, dict[int, dis.Instruction]] = {}
+
+
+def instructions(code: types.CodeType) -> dict[int, dis.Instruction]:
+    """The instructions of a code object by code unit."""
+    found = _instructions.get(code)
+    if found is None:
+        if len(_instructions) > 256:
+            _instructions.clear()
+        found = _instructions[code] = {each.offset // 2: each for each in dis.get_instructions(code)}
+    return found
+
+
+def following(code: types.CodeType, index: int) -> int:
+    """The code unit of the instruction after the one at `index`."""
+    bytecode = code.co_code
+    index += 1
+    while 2 * index < len(bytecode) and bytecode[2 * index] == 0:
+        index += 1
+    return index
+
+
+def line_of(code: types.CodeType, index: int) -> int:
+    """The source line of an instruction."""
+    line = 0
+    for start, end, number in code.co_lines():
+        if start <= index * 2 < end and number is not None:
+            line = number
+    return line or code.co_firstlineno
+
+
+# -- boundary operations that are no single C function ------------------------------------------------------------
+
+
+def joined(*parts: str) -> str:
+    """The string that an f-string makes of its parts."""
+    return "".join(parts)
+
+
+def next_element(iterator: Any) -> Any:
+    """`next(iterator)`, or `EXHAUSTED`."""
+    return call_below((), next, (iterator, EXHAUSTED), None)
+
+
+def lacks(container: Any, item: Any) -> bool:
+    """`item not in container`."""
+    return not call_below((), operator.contains, (container, item), None)
+
+
+def unpack(obj: Any, count: int) -> tuple[Any, ...]:
+    """`a, b, ... = obj`.
+
+    Raises:
+        ValueError: it has not as many elements.
+    """
+    iterator = call_below((), iter, (obj,), None)
+    found: list[Any] = []
+    for _ in range(count):
+        element = next_element(iterator)
+        if element is EXHAUSTED:
+            raise ValueError(f"not enough values to unpack (expected {count}, got {len(found)})")
+        found.append(element)
+    if next_element(iterator) is not EXHAUSTED:
+        raise ValueError(f"too many values to unpack (expected {count})")
+    return tuple(found)
+
+
+def spread(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
+    """`function(*args, **keywords)`."""
+    if type_lookup(type(args), "__iter__") is NULL or type_lookup(type(keywords), "keys") is NULL:
+        return function(*args, **keywords)  # it raises, in most cases
+    given = call_below((), tuple, (args,), None)
+    named = keywords if type(keywords) is dict else call_below((), dict, (keywords,), None)
+    return call_below((), function, given, named)
+
+
+# -- what the outcome does to the frame --------------------------------------------------------------------------------
+
+
+def target_of(found: dis.Instruction) -> int:
+    """The code unit that an instruction jumps to."""
+    return int(found.argval) // 2
+
+
+def enter(
+    code: types.CodeType, index: int, entry: Entry, outcome: Any, args: tuple[Any, ...]
+) -> tuple[int, tuple[Any, ...]]:
+    """Where the innermost frame goes on after a boundary operation, and what is pushed on its stack.
+
+    Args:
+        code: the frame's code.
+        index: the instruction's code unit.
+        entry: how the outcome enters.
+        outcome: what the operation gave.
+        args: what it was given.
+    """
+    after = following(code, index)
+    if entry is Entry.PUSH:
+        return after, (outcome,)
+    if entry is Entry.NOTHING:
+        return after, ()
+    if entry is Entry.METHOD:
+        return after, (NULL, outcome)
+    found = instruction_at(code, index)
+    if entry is Entry.UNPACK:
+        return after, outcome[::-1]
+    if entry is Entry.NEXT:
+        if outcome is EXHAUSTED:
+            return target_of(found) + AFTER_LOOP, ()
+        return after, (args[0], outcome)
+    jumps = bool(outcome) == ("IF_TRUE" in found.opname)
+    if entry is Entry.JUMP:
+        return (target_of(found) if jumps else after), ()
+    return (target_of(found), (args[0],)) if jumps else (after, ())
+
+
+def is_true(code: types.CodeType, index: int, start: int) -> bool:
+    """The condition that lets the conditional jump at `index` lead to `start`."""
+    found = instruction_at(code, index)
+    return (target_of(found) == start) == ("IF_TRUE" in found.opname)
+
+
+# -- segments ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +308,7 @@ class BoundarySite:
         args: tuple[Any, ...],
         keywords: dict[str, Any],
         slots: tuple[Any, ...],
-        nested: Callable[[], Nested],
+        nested: Callable[[], Any] | None = None,
     ) -> Any:
         """Run the operation; what may look at its callers finds their frames.
 
@@ -172,7 +317,7 @@ class BoundarySite:
             args: its arguments.
             keywords: its keyword arguments.
             slots: what the frames hold.
-            nested: gives what serves frames inside of it.
+            nested: gives what serves frames inside of it; None where nothing does.
         """
         if not self.sees:
             return function(*args, **keywords)
@@ -184,11 +329,10 @@ class BoundarySite:
             frames.append((owner, 0, shape.at, values, stack))
         if self.entry is Entry.NEXT:  # the iterator stays on the stack meanwhile
             frames[-1] = (owner, 0, shape.at, values, stack + args[:1])
-        if self.barren >= _BARREN or self.slug == "disabled":
+        if nested is None or self.barren >= _BARREN or self.slug == "disabled":
             return call_below(frames, function, args, keywords)
         serves = nested()
-        if (called := runs(function)) is not None:  # as a call of its own it has been tried
-            serves.roots.add(called.__code__)
+        serves.tried(function)
         touched = serves.touched
         try:
             return serves.run(call_below, (frames, function, args, keywords))
@@ -258,4 +402,25 @@ class Tree:
         return found
 
 
-__all__ = ["BoundarySite", "FrameShape", "Operation", "Point", "Tree"]
+__all__ = [
+    "AFTER_LOOP",
+    "CHILDREN",
+    "EXHAUSTED",
+    "BoundarySite",
+    "Entry",
+    "FrameShape",
+    "Point",
+    "Tree",
+    "enter",
+    "following",
+    "instruction_at",
+    "instructions",
+    "is_true",
+    "joined",
+    "lacks",
+    "line_of",
+    "next_element",
+    "spread",
+    "target_of",
+    "unpack",
+]

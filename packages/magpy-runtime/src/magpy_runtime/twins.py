@@ -1,56 +1,61 @@
-"""Compiled modules: an instance of a subclass that shares the original's `__dict__`.
+"""Twins of modules: an instance of a subclass that shares the original's `__dict__`, and is called in its place.
 
 State, parameters, hooks and `training` are therefore one and the same; `isinstance` holds; and methods that call
-`self(...)` or `self.forward(...)` run compiled. The monitored run itself works on the original.
+`self(...)` or `self.forward(...)` are served, too. What runs natively works on the original.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import types
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
 
-from magpy_runtime import TwinCall, TwinSlots
-from magpy_runtime.capture import type_lookup
-
-from ._compiled import Compiled, Config
-from ._refusals import strip
+from ._native import Dispatcher, TwinCall, TwinSlots
+from ._running import strip
+from .capture import type_lookup
 
 _CLASS: Final[Any] = object.__dict__["__class__"]
 
 
-class _State(TwinSlots):
-    """What a compiled module has besides the original's attributes; what its call reads is native."""
+class TwinState(TwinSlots):
+    """What a twin has besides the original's attributes; what its call reads is native.
 
-    __slots__ = ("config", "forward")
+    Attributes:
+        make: gives what serves the calls of a module, or of its `forward`: a `Dispatcher` with an attribute `target`.
+        forward: serves direct calls of `forward`.
+    """
 
-    def __init__(self, module: torch.nn.Module, config: Config) -> None:
+    __slots__ = ("forward", "make")
+
+    def __init__(self, module: torch.nn.Module, make: Callable[[Any], Any]) -> None:
         self.module = module
         self.base = type(module)
-        self.config = config
-        self.call = Compiled(module, config)
-        self.forward: Compiled | None = None
+        self.make = make
+        self.call: Any = make(module)
+        self.forward: Any = None
 
-    def forward_entry(self) -> Compiled:
+    def forward_entry(self) -> Dispatcher:
         """The entry of direct calls of `forward`, which run no hooks."""
         entry, target = self.forward, self.module.forward
         if entry is None or entry.target != target:
-            entry = self.forward = Compiled(target, self.config)
-        return entry
+            entry = self.forward = self.make(target)
+        return entry  # type: ignore[no-any-return]
 
-    def entries(self) -> list[Compiled]:
+    def entries(self) -> list[Any]:
         """All that served calls."""
         return [self.call] if self.forward is None else [self.call, self.forward]
 
 
 class _Twin:
-    """The methods of compiled modules that differ from the original's; the first base of their classes."""
+    """The methods of twins that differ from the original's; the first base of their classes."""
 
     __slots__ = ()
-    _magpy_state: _State
+    _magpy_state: TwinState
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """The original's class is not told of a subclass that its author did not write."""
@@ -71,15 +76,15 @@ class _Twin:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         state = self._magpy_state
-        return compile_again, (state.module, state.config)
+        return twin_of, (state.module, state.make)
 
     def __copy__(self) -> Any:
         state = self._magpy_state
-        return compile_module(copy.copy(state.module), state.config)
+        return twin_of(copy.copy(state.module), state.make)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         state = self._magpy_state
-        return compile_module(copy.deepcopy(state.module, memo), state.config)
+        return twin_of(copy.deepcopy(state.module, memo), state.make)
 
 
 class _TwinWithState(_Twin):
@@ -88,10 +93,10 @@ class _TwinWithState(_Twin):
     __slots__ = ("_magpy_state",)
 
 
-def _follow_class(twin: Any, state: _State) -> None:
+def _follow_class(twin: Any, state: TwinState) -> None:
     """The original's class was changed (lazy modules and parametrizations do that): change the twin's accordingly."""
     state.base = type(state.module)
-    _CLASS.__set__(twin, compiled_class(state.base))
+    _CLASS.__set__(twin, twin_class(state.base))
 
 
 setattr(  # noqa: B010 - it takes the place of a method
@@ -101,36 +106,47 @@ setattr(  # noqa: B010 - it takes the place of a method
 )
 
 
-def compile_module(module: torch.nn.Module, config: Config) -> torch.nn.Module:
-    """A compiled twin of a module."""
+def twin_of(module: torch.nn.Module, make: Callable[[Any], Any]) -> torch.nn.Module:
+    """A twin of a module. Pickles come here, too.
+
+    Args:
+        module: the original, or a twin of it.
+        make: see `TwinState`.
+    """
     if isinstance(module, _Twin):
         module = module._magpy_state.module
-    cls = compiled_class(type(module))
+    cls = twin_class(type(module))
     twin: Any = object.__new__(cls)
     object.__setattr__(twin, "__dict__", module.__dict__)
-    type.__getattribute__(cls, "_magpy_state").__set__(twin, _State(module, config))
+    type.__getattribute__(cls, "_magpy_state").__set__(twin, TwinState(module, make))
     made: torch.nn.Module = twin
     return made
 
 
-def compile_again(module: torch.nn.Module, config: Config) -> torch.nn.Module:
-    """Compile a copy of a module as the original was; pickles come here."""
-    return compile_module(module, config)
+def state_of(twin: Any) -> TwinState | None:
+    """What a twin has besides the original's attributes, None for whatever is no twin."""
+    return twin._magpy_state if isinstance(twin, _Twin) else None
 
 
-def entries_of_module(compiled: Any) -> list[Compiled] | None:
-    """The entries of a compiled module, None if it is none."""
-    return compiled._magpy_state.entries() if isinstance(compiled, _Twin) else None
+@contextlib.contextmanager
+def plain_calls() -> Iterator[None]:
+    """Calls of twins go through Python meanwhile, where a profiler sees them."""
+    native = _TwinWithState.__dict__["__call__"]
+    type.__setattr__(_TwinWithState, "__call__", _Twin.__call__)
+    try:
+        yield
+    finally:
+        type.__setattr__(_TwinWithState, "__call__", native)
 
 
 def _base(cls: type) -> type:
-    """The class of the original of a compiled module of class `cls`."""
+    """The class of the original of a twin of class `cls`."""
     base: type = cls.__bases__[1]
     return base
 
 
-def compiled_class(cls: type) -> type:
-    """The subclass of a module class whose instances are compiled. It lives as long as an instance."""
+def twin_class(cls: type) -> type:
+    """The subclass of a module class whose instances are twins. It lives as long as an instance."""
     subclasses: list[type] = type.__subclasses__(cls)
     for known in subclasses:
         if issubclass(known, _Twin) and _base(known) is cls:
@@ -199,3 +215,6 @@ def _slot(name: str) -> property:
         delattr(self._magpy_state.module, name)
 
     return property(read, write, delete)
+
+
+__all__ = ["TwinState", "plain_calls", "state_of", "twin_of"]

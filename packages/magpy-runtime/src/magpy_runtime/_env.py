@@ -1,0 +1,50 @@
+"""What runs here, as far as compiled code and records rest on it. Nobody else looks at versions."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Any, Final
+
+import torch
+
+TORCH: Final = str(torch.__version__)
+
+
+def environment() -> dict[str, Any]:
+    """What must be as it was where an archive was made: by name; features and devices may be more."""
+    return {
+        "python": f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}",
+        "bytecode": sys.implementation.cache_tag,
+        "torch": TORCH,
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "vector extension": torch.backends.cpu.get_cpu_capability(),
+        "processor features": _features(),
+        "devices": _devices(),
+    }
+
+
+def _features() -> list[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name.strip() in ("flags", "Features"):
+                    return sorted(each for each in value.split() if each.startswith(_USED))
+    except OSError:
+        pass
+    return []
+
+
+_USED = ("avx", "amx", "bmi", "fma", "f16c", "sse", "ssse", "asimd", "sve", "neon", "fp")
+
+
+def _devices() -> list[str]:
+    found = ["cpu"]
+    if torch.cuda.is_available():
+        found.append(f"cuda {torch.cuda.get_device_name(0)}")
+    return found
+
+
+__all__ = ["environment"]

@@ -1,0 +1,416 @@
+"""Serving saved records: `load` attaches an archive to a callable of this process; nothing is watched or compiled."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import torch
+
+from ._archive import ArchiveMismatch, unpack
+from ._env import environment
+from ._finding import Finder, Missing, is_subclass
+from ._record import CountSlots, Dispatcher, Record, RecordCache
+from ._restoring import Misfit, Restorer
+from ._running import Damage, is_in_graph, raise_built, raise_damage, strip
+from .capture import call_below, resume
+from .segments import BoundarySite, Point, Tree, following
+from .twins import state_of, twin_of
+
+_CHILDREN: Final = 1 << 16
+
+
+class RecordMiss(RuntimeError):
+    """No saved record fits a call, and `on_miss="error"` was asked for.
+
+    Attributes:
+        failed: for each record the check that failed, in words.
+    """
+
+    def __init__(self, name: str, failed: list[str]) -> None:
+        super().__init__(name, failed)
+        self.failed = failed
+
+    def __str__(self) -> str:
+        return f"no saved record of {self.args[0]} fits this call: {'; '.join(self.failed[:5]) or 'there is none'}"
+
+
+@dataclass(slots=True)
+class _Statistics(CountSlots):
+    native: int = 0
+    missed: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedInfo:
+    """How the calls of a callable with saved records were served.
+
+    Attributes:
+        hits: calls served from a record.
+        native: calls, or the rest of calls behind a boundary, that ran natively.
+        records: number of records.
+        boundaries: operations at which records are split, with how often each ran.
+        differences: what did not fit when the archive was loaded.
+        missed: for each check that failed at a call, how often.
+        digest: SHA-256 of the archive.
+    """
+
+    hits: int
+    native: int
+    records: int
+    boundaries: dict[str, int]
+    differences: tuple[str, ...]
+    missed: dict[str, int]
+    digest: str
+
+
+class Served(Dispatcher):
+    """A callable with saved records. `dispatch(args, kwargs)`, which is native, serves a call.
+
+    Attributes:
+        target: what runs natively.
+        differences: what did not fit.
+        on_miss: what becomes of a call that no record fits.
+        digest: SHA-256 of the archive.
+    """
+
+    def __init__(self, target: Callable[..., Any], on_miss: str, digest: str) -> None:
+        self.target = target
+        self.cache = RecordCache(_CHILDREN)
+        self.tree = Tree(_CHILDREN)
+        self.statistics = _Statistics()
+        self.differences: list[str] = []
+        self.on_miss = on_miss
+        self.digest = digest
+        self._lock = threading.Lock()
+
+    def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serve one call that native code has not served."""
+        found = None
+        try:
+            found = self.cache.find(args, kwargs)
+        except Exception as error:
+            self._note(f"a guard raised {type(error).__name__}")
+        if found is None:
+            return self._miss(args, kwargs)
+        record, bound = found
+        return self.serve_found(record, bound, args, kwargs)
+
+    def serve_found(self, record: Record, bound: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Serve a call that a record's guard has let pass."""
+        ran, result = self._run(record, bound, self.cache)
+        if not ran:
+            return self._native(args, kwargs)
+        if record.boundary is not None:
+            return self._go_on(record.boundary, result)
+        self.statistics.hits += 1
+        if record.raises:
+            raise_built(result)
+        return result
+
+    def _run(self, record: Record, bound: tuple[Any, ...], cache: RecordCache) -> tuple[bool, Any]:
+        """Run a mock: whether it ran, and what it gave. One that fails in its graph has changed nothing, and goes."""
+        random_state = torch.default_generator.get_state() if record.random else None
+        try:
+            result = record.mock(bound, record.run)
+        except Exception as error:
+            if isinstance(error, Damage):
+                raise_damage(error)
+            if record.effects and not is_in_graph(record, error):
+                raise
+            self._note(f"a record raised {type(error).__name__}: {str(error)[:200]}")
+        else:
+            record.hits += 1
+            return True, result
+        if random_state is not None:
+            torch.default_generator.set_state(random_state)
+        cache.discard(record)
+        return False, None
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        failed = self._failed(self.cache, args, kwargs)
+        if self.on_miss == "error":
+            raise RecordMiss(_name(self.target), failed or self.differences)
+        return self._native(args, kwargs)
+
+    def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.statistics.native += 1
+        return call_below((), self.target, args, kwargs)
+
+    def _failed(self, cache: RecordCache, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        """Which check of each record a call fails."""
+        failed = []
+        for record in cache.records:
+            try:
+                number = record.guard(args, kwargs)
+            except Exception as error:
+                failed.append(f"a guard raised {type(error).__name__}")
+                continue
+            if type(number) is int:
+                failed.append(record.failed(number)[0])
+        for text in failed:
+            self._note(text)
+        return failed
+
+    def _note(self, text: str) -> None:
+        with self._lock:
+            missed = self.statistics.missed
+            if text in missed or len(missed) < 256:
+                missed[text] = missed.get(text, 0) + 1
+
+    # -- behind a boundary --------------------------------------------------------------------------------------------
+
+    def _go_on(self, site: BoundarySite, left: tuple[Any, ...]) -> Any:
+        """Serve the rest of a call behind a segment that ended at a boundary.
+
+        Args:
+            site: the boundary.
+            left: the operation, its arguments, its keyword arguments, and the slots.
+        """
+        while True:
+            function, args, keywords, slots = left
+            site.taken += 1
+            error = outcome = None
+            try:
+                outcome = site.run(function, args, keywords, slots)
+            except BaseException as raised:
+                error = raised
+            if error is None:
+                point, slots = site.go_on(outcome, args, slots)
+            else:
+                strip(error)
+                point, slots = site.go_wrong(error, args, slots)
+                error = None
+            del function, args, keywords, outcome, left
+            box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
+            found = None
+            try:
+                found = point.cache.find(slots, {})
+            except Exception as failed:
+                self._note(f"a guard raised {type(failed).__name__}")
+            if found is None:
+                del slots
+                return self._side_exit(point, box)
+            record, bound = found
+            ran, result = self._run(record, bound, point.cache)
+            if not ran:
+                del slots, bound, found, record
+                return self._resume(point, box)
+            if record.boundary is None:
+                self.statistics.hits += 1
+                if record.raises:
+                    raise_built(result)
+                return result
+            site, left = record.boundary, result
+            del found, bound, result
+
+    def _side_exit(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
+        failed = self._failed(point.cache, box[0], {})
+        if not point.cache.records:
+            failed.append(f"what comes after a boundary in {point.frames[-1].code.co_qualname}")
+            self._note(failed[-1])
+        if self.on_miss == "error":
+            raise RecordMiss(_name(self.target), failed)
+        return self._resume(point, box)
+
+    def _resume(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
+        """Let the program itself go on at a resume point."""
+        self.statistics.native += 1
+        frames, error = point.rebuild(following, box.pop())
+        return resume(frames, error)
+
+    # -- loading ------------------------------------------------------------------------------------------------------
+
+    def attach(self, document: dict[str, Any], members: dict[str, bytes], differences: list[str]) -> bool:
+        """Make the records of an archive.
+
+        Args:
+            document: the archive's records.
+            members: its other files.
+            differences: what already is known to differ; what else does is added.
+
+        Returns:
+            Whether a call can be served now: all that was found is as it was, and the facts of a record hold.
+        """
+        finder = Finder(document["objects"], self.target)
+        differences += finder.differences
+        for one, other, answer in document["subclasses"]:
+            try:
+                if is_subclass(finder.at(one), finder.at(other)) is not answer:
+                    differences.append(f"issubclass({finder.text(one)}, {finder.text(other)}) is not {answer}")
+            except Missing:
+                continue
+        fits = not differences
+        restorer = Restorer(finder, members, _CHILDREN)
+        self.tree = restorer.tree
+        failing: list[list[str]] = []
+        for place, described in document["records"]:
+            try:
+                record, problems = restorer.record(described)
+                if place is None:
+                    cache = self.cache
+                else:
+                    point = document["points"][place]
+                    cache = self.tree.point(restorer.frames(point["frames"]), point["start"], point["pruned"]).cache
+            except (Missing, Misfit) as problem:
+                if isinstance(problem, Misfit):
+                    problems = [str(problem)]
+                    failing += [problems] * (place is None)
+                continue
+            cache.records = (*cache.records, record)
+            if place is None:
+                failing.append(problems)
+        if failing and all(failing):
+            differences += [text for text in failing[0] if text not in differences]
+            fits = False
+        self.differences = differences
+        return fits and bool(self.cache.records)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attach:
+    """Makes what serves a module's calls; copies of the module are served from the same file."""
+
+    path: str
+    digest: str
+    on_miss: str
+    strict: bool
+
+    def __call__(self, target: Any) -> Served:
+        if not isinstance(target, torch.nn.Module):  # a direct call of `forward`
+            return Served(target, "native", self.digest)
+        return _served(self.path, target, self.digest, self.on_miss, self.strict)
+
+
+def load(
+    path: str | os.PathLike[str],
+    target: Any,
+    *,
+    digest: str | None = None,
+    on_miss: Literal["native", "error"] = "native",
+    strict: bool = True,
+) -> Any:
+    """Attach saved records to a function or a module: nothing is watched or compiled.
+
+    An archive is code, which this runs. Load only what you would run, and pin it with `digest`.
+
+    Args:
+        path: what `magpy.save` wrote.
+        target: the function or module, as it was given to `magpy.compile`.
+        digest: SHA-256 of the file, in hexadecimal, as `magpy.save` returned it. Another file is refused.
+        on_miss: what becomes of a call that no record fits: it runs natively, or raises `RecordMiss`.
+        strict: raise `ArchiveMismatch` where the archive does not fit the target or this process as they are now; else
+            such records stay away, calls run natively, and `info` says what differs.
+
+    Returns:
+        A function for a function; for a module a module of the same class that shares everything with the original.
+
+    Raises:
+        ArchiveError: the file is damaged, foreign, or not the one of that digest. Nothing in it was run.
+        ArchiveMismatch: it does not fit.
+        RecordMiss: at a call, with `on_miss="error"`.
+    """
+    if on_miss not in ("native", "error"):
+        raise ValueError(f'on_miss must be "native" or "error", not {on_miss!r}')
+    where = os.fspath(path)
+    if isinstance(target, torch.nn.Module):
+        known = state_of(target)
+        module = target if known is None else known.module
+        with open(where, "rb") as file:
+            found = _digest_of(file.read())
+        return twin_of(module, _Attach(where, digest or found, on_miss, strict))
+    served = _served(where, target, digest, on_miss, strict)
+    dispatch = served.dispatch
+
+    @functools.wraps(
+        target, updated=("__dict__",) if isinstance(target, (types.FunctionType, types.MethodType)) else ()
+    )
+    def loaded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return dispatch(args, kwargs)
+        except BaseException as error:
+            strip(error)
+            del args, kwargs
+            raise
+
+    loaded.__magpy_served__ = served  # type: ignore[attr-defined]
+    return loaded
+
+
+def _digest_of(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def _served(path: str, target: Any, digest: str | None, on_miss: str, strict: bool) -> Served:
+    with open(path, "rb") as file:
+        data = file.read()
+    manifest, members = unpack(data, path, digest)
+    differences = environment_differs(manifest)
+    served = Served(target, on_miss, _digest_of(data))
+    if not differences:
+        fits = served.attach(json.loads(members["records.json"]), members, differences)
+    else:
+        fits, served.differences = False, differences
+    if strict and not fits:
+        raise ArchiveMismatch(path, differences or ["it holds no record"])
+    return served
+
+
+def environment_differs(manifest: dict[str, Any]) -> list[str]:
+    """What of this process is not what an archive was made for."""
+    saved, now = manifest["environment"], environment()
+    found = []
+    for name, was in saved.items():
+        if name == "processor features":
+            missing = [each for each in was if each not in now[name]]
+            if missing:
+                found.append(f"this processor lacks {', '.join(missing[:8])}")
+        elif name == "devices":
+            found += [f"device {each} is not here" for each in was if each not in now[name]]
+        elif now.get(name) != was:
+            found.append(f"{name} is {now.get(name)}, was {was}")
+    return found
+
+
+def info(loaded: Any) -> LoadedInfo:
+    """How the calls of what `load` returned were served.
+
+    Raises:
+        TypeError: `load` did not return it.
+    """
+    state = state_of(loaded)
+    served = getattr(loaded, "__magpy_served__", None) if state is None else state.call
+    if not isinstance(served, Served):
+        raise TypeError(f"a {type(loaded).__qualname__} that magpy_runtime.load did not make")
+    records = [*served.cache.records, *[each for point in served.tree.points.values() for each in point.cache.records]]
+    boundaries: dict[str, int] = {}
+    for record in records:
+        site = record.boundary
+        if site is not None:
+            text = f"{site.text} ({site.file}:{site.line})"
+            boundaries[text] = boundaries.get(text, 0) + site.taken
+    statistics = served.statistics
+    return LoadedInfo(
+        hits=statistics.hits,
+        native=statistics.native,
+        records=len(records),
+        boundaries=boundaries,
+        differences=tuple(served.differences),
+        missed=dict(statistics.missed),
+        digest=served.digest,
+    )
+
+
+def _name(target: Any) -> str:
+    return str(getattr(target, "__qualname__", type(target).__qualname__))
+
+
+__all__ = ["LoadedInfo", "RecordMiss", "Served", "info", "load"]

@@ -1,0 +1,37 @@
+"""Record archives: what writing one takes. Reading is `magpy_runtime.load`; see `magpy_runtime._archive` for the file."""
+
+from ._archive import (
+    FORMAT,
+    ArchiveError,
+    ArchiveMismatch,
+    class_hash,
+    code_hash,
+    is_of_platform,
+    pack,
+    unpack,
+    write,
+)
+from ._env import environment
+from ._finding import HELPERS, SINGLETONS, is_subclass, resolve_name, type_name
+from ._inductor import package
+from ._restoring import example
+
+__all__ = [
+    "FORMAT",
+    "HELPERS",
+    "SINGLETONS",
+    "ArchiveError",
+    "ArchiveMismatch",
+    "class_hash",
+    "code_hash",
+    "environment",
+    "example",
+    "is_of_platform",
+    "is_subclass",
+    "pack",
+    "package",
+    "resolve_name",
+    "type_name",
+    "unpack",
+    "write",
+]
