@@ -89,6 +89,7 @@ class LiftedPart:
         """
         guard = self._guard
         self._source, self._first = source, len(guard.checks)
+        guard.lifted = None  # the two must not lead to each other
         places = {node.index: place for place, node in enumerate(self._tensors)}
         for (index, dim), number in self._sizes.items():
             self._named.append((guard.name(graph.nodes[index]), dim, number))
@@ -372,7 +373,7 @@ class Survey:
                 found.append(key)
         numbers: list[int] = []
         try:
-            self._compile()(args, kwargs, numbers, found)
+            self._compile()(args, kwargs, numbers, found, self._differ)
         except Exception:  # what follows a fact that does not hold may not make sense
             return found
         return found + [self._keys[number] for number in numbers]
@@ -385,14 +386,14 @@ class Survey:
                 return f": numbers.append({number})" if number in self._keys else ": return"
 
             source = _RETURNS.sub(question, self._source)
-            source = source.replace("def guard(args, kwargs):", "def survey(args, kwargs, numbers, found):", 1)
+            source = source.replace("def guard(args, kwargs):", "def survey(args, kwargs, numbers, found, tensors_differ):", 1)
             source = re.sub(r"^    if \(failed := held_facts.*$", "    pass", source, flags=re.M)
             source = re.sub(
                 r"^    if not tensors_match\((.*?)\): .*$", r"    tensors_differ(found, \1)", source, flags=re.M
             )
-            names = {**self._namespace, "tensors_differ": self._differ}
+            names = dict(self._namespace)
             exec(compile(source, "<magpy survey>", "exec"), names)
-            self._function = names["survey"]
+            self._function = names.pop("survey")  # it must not lead to itself
         return self._function
 
     def _differ(self, found: list[Any], *tensors: Any) -> None:

@@ -207,11 +207,19 @@ def fake(mode: Any, tensor: torch.Tensor) -> Any:
         return mode.from_tensor(tensor, static_shapes=True)
 
 
+_imported: list[bool] = []
+
+
 def fake_mode() -> Any:
     """A mode that makes fake tensors with a shape environment, without which torch's disk caches are bypassed."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+    if not _imported:  # what fails to be imported leaves cycles that hold the frames of the importing thread
+        importer = threading.Thread(target=ShapeEnv)
+        importer.start()
+        importer.join()
+        _imported.append(True)
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
 
 
