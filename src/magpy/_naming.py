@@ -52,6 +52,7 @@ class Names:
         self._pending: set[int] = set()
         self._failed: dict[int, Unnameable] = {}
         self._pinned: dict[int, Any] = {}
+        self._held: dict[int, tuple[str, str]] | None = None
         if isinstance(target, types.MethodType):
             self._found[id(target.__func__)] = (target, FactKind.OTHER, _Attribute("__func__"))
             self._found[id(target.__self__)] = (target, FactKind.OTHER, _Attribute("__self__"))
@@ -131,6 +132,8 @@ class Names:
         if entry is None and (origin := self._answers.get(id(obj))) is not None:
             entry = self._asked(obj, origin)
         if entry is None:
+            entry = self._in_a_module(obj)
+        if entry is None:
             raise Unnameable(f"nothing leads from the target to {_words(obj)}")
         return entry
 
@@ -180,6 +183,21 @@ class Names:
                             return entry
         return None
 
+    def _in_a_module(self, obj: Any) -> dict[str, Any] | None:
+        """An object that some module holds, under a name."""
+        if isinstance(obj, (str, int, float, tuple, frozenset, bytes)):
+            return None
+        if self._held is None:
+            self._held = {}
+            for name, module in [*sys.modules.items()]:
+                if type(module) is types.ModuleType and not _OWN.match(name) and name != "__main__":
+                    for key, value in [*vars(module).items()]:
+                        self._held.setdefault(id(value), (name, key))
+        found = self._held.get(id(obj))
+        if found is None or vars(sys.modules[found[0]]).get(found[1]) is not obj:
+            return None
+        return {"kind": "name", "what": [*found], "type": type_name(type(obj))}
+
     def _code(self, code: types.CodeType) -> dict[str, Any]:
         owner = self._owners.get(id(code))
         if owner is not None:
@@ -226,6 +244,14 @@ class Names:
     def token(self) -> dict[str, Any]:
         """The state of abstract base classes' registrations, as it will be there."""
         return {"at": self._add({"kind": "abc token", "shared": True}, object())}
+
+    def answer(self, fact: Any) -> Any:
+        """The answer to a fact, which must be that very object if it is a tuple: then it is what is found, and compared."""
+        expected = fact.expected
+        if type(expected) is not tuple or fact.plain or id(expected) in self._found or id(expected) in self._numbers:
+            return self.value(expected)
+        what = [self.number(fact.obj), int(fact.kind), self.question(fact.kind, fact.key)]
+        return {"at": self._add({"kind": "ask", "what": what, "items": [*map(self.value, expected)]}, expected)}
 
     def question(self, kind: FactKind, key: Any) -> Any:
         """What is asked, beside its kind."""

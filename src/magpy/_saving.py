@@ -206,7 +206,7 @@ class _Archive:
     def _fact(self, fact: Any) -> list[Any]:
         names = self.names
         key = names.question(fact.kind, fact.key)
-        expected = names.value(fact.expected)
+        expected = names.answer(fact)
         return [int(fact.kind), names.number(fact.obj), key, expected, int(fact.plain), fact.text]
 
     def _operand(self, operand: tuple[int, Any]) -> list[Any]:

@@ -96,7 +96,7 @@ def unpack(data: bytes, path: str = "archive", digest: str | None = None) -> tup
             if sum(each.file_size for each in file.infolist()) > _LARGEST:
                 raise ArchiveError(f"{path} is too large")
             members = {each.filename: file.read(each) for each in file.infolist()}
-        manifest: Any = json.loads(members.pop(MANIFEST))
+        manifest: Any = _load_json(members.pop(MANIFEST))
         version, digests = manifest["format"], manifest["members"]
     except ArchiveError:
         raise
@@ -107,6 +107,10 @@ def unpack(data: bytes, path: str = "archive", digest: str | None = None) -> tup
     if {name: hashlib.sha256(each).hexdigest() for name, each in members.items()} != digests:
         raise ArchiveError(f"{path}: the manifest's digests are not those of the members")
     return manifest, members
+
+
+def _load_json(data: bytes) -> Any:
+    return json.loads(data)
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> str:

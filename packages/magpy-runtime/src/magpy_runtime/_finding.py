@@ -16,7 +16,7 @@ import torch
 
 from . import iterators
 from ._archive import class_hash, code_hash
-from ._checks import ABSENT, cell_get, dict_get, guard_helpers, keys_match, member_get
+from ._checks import ABSENT, cell_get, dict_get, guard_helpers, keys_match, member_get, same_value
 from .capture import instance_dict, super_lookup, type_lookup
 
 _ABSENT_WHY: Final = "is not there"
@@ -220,6 +220,13 @@ class Finder:
         named = entry.get("type")
         if named is not None and (actual := type_name(type(found))) != named:
             raise Missing(f"is a {actual}, was a {named}")
+        if (items := entry.get("items")) is not None and (
+            len(found) != len(items)
+            or not all(
+                one is other or same_value(one, other) for one, other in zip(found, map(self.value, items), strict=True)
+            )
+        ):
+            raise Missing("has other items")
         if (wanted := entry.get("named")) is not None and getattr(found, "__qualname__", None) != wanted:
             raise Missing(f"is {getattr(found, '__qualname__', None)}, was {wanted}")
         if (wanted := entry.get("code")) is not None:
