@@ -19,5 +19,4 @@ def test_a_file_that_is_called_like_a_library_is_the_users(tmp_path):
     for _ in range(2):
         compiled(torch.ones(2))
     info = magpy.info(compiled)
-    assert info.hits == 0
-    assert [reason.slug for reason in info.reasons] == ["impure-call"]
+    assert [boundary.reason for boundary in info.boundaries] == ["impure-call"]

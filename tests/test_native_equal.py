@@ -7,6 +7,7 @@ import functools
 import gc
 import sys
 import threading
+import warnings
 import traceback
 from typing import Any
 
@@ -239,8 +240,10 @@ def test_the_handled_exception_is_the_callers() -> None:
         return x + 1
 
     compiled = compile_(asks)
-    for _ in range(5):
-        compiled(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", magpy.NotCompiledWarning)
+        for _ in range(5):
+            compiled(X)
     try:
         raise OSError
     except OSError:

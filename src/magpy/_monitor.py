@@ -21,6 +21,7 @@ from magpy_runtime.segments import Point, following
 
 from . import _torch
 from ._failures import internal_error, locate
+from ._mode import ENTERED
 from ._nested import Root
 from ._observe import tell
 from ._opcodes import Planner
@@ -68,6 +69,7 @@ class Monitor(SplitRules):
         self.planner = Planner(self)
         self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.on_stop, self.on_failure)
         self.collecting = False
+        self.collectors = {getattr(each, "__code__", None) for each in gc.callbacks}
 
     def run(
         self,
@@ -151,9 +153,16 @@ class Monitor(SplitRules):
         return self.on_error(error, self.recorder.phase())
 
     def on_stop(self) -> None:
-        """The capture is over: put back what was switched for it."""
+        """The capture is over: put back what was switched for it.
+
+        A frame that nobody called, a finalizer's, may run while torch is about to report an operator to the function mode,
+        which then has to be there: it stays to the end of the run, and reports nothing.
+        """
         self.collects_again()
-        self.switch_off()
+        if self.recorder.phase() == ENTERED:
+            self.failed = True
+        else:
+            self.switch_off()
 
     def collects_not(self) -> None:
         """No garbage is collected from here on: finalizers of unrelated garbage would run inside of the region."""
@@ -218,7 +227,7 @@ class Monitor(SplitRules):
 
     def plan_for(self, code: types.CodeType) -> Plan | None:
         """The plan of a code object; MagPy's own frames are never monitored."""
-        if is_own(code.co_filename) or (code.co_qualname in _BOOKKEEPING and is_library(code.co_filename)):
+        if code in self.collectors or is_own(code.co_filename) or (code.co_qualname in _BOOKKEEPING and is_library(code.co_filename)):
             return None
         plan = self.planner.plan(code)
         tell("planned", code, plan)
