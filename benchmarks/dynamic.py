@@ -29,7 +29,7 @@ import magpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from dynamic_programs import PROGRAMS  # noqa: E402
+from dynamic_programs import PROGRAMS
 
 
 def same(one: Any, other: Any) -> bool:
@@ -111,7 +111,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL - 1)
     found = []
-    print(f"{'program':26} {'of eager':>9} {'of torch.compile':>17} {'monitored':>10} {'later':>6} {'native':>7} {'equal':>6}")
+    print(
+        f"{'program':26} {'of eager':>9} {'of torch.compile':>17} {'monitored':>10} {'later':>6} {'native':>7} {'equal':>6}"
+    )
     for name in options.only or PROGRAMS:
         each = measure(name, options.backend, options.calls, options.rounds)
         found.append(each)

@@ -235,7 +235,9 @@ def non_maximum_suppression() -> World:
     def arguments(number: int) -> tuple[Any, ...]:
         g = generator(number)
         corners = torch.rand(6, 2, generator=g) * 4
-        return torch.cat([corners, corners + 0.5 + torch.rand(6, 2, generator=g) * 3], dim=1), torch.rand(6, generator=g)
+        return torch.cat([corners, corners + 0.5 + torch.rand(6, 2, generator=g) * 3], dim=1), torch.rand(
+            6, generator=g
+        )
 
     return suppress, arguments
 

@@ -96,5 +96,7 @@ def test_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     after = magpy.info(compiled)
     assert (after.monitored, after.native) == (before.monitored, before.native), after.reasons
     assert after.hits == before.hits + CALLS
-    users = {code: count for code, count in outside.items() if "dynamic_programs" in code or "site-packages/torch/nn" in code}
+    users = {
+        code: count for code, count in outside.items() if "dynamic_programs" in code or "site-packages/torch/nn" in code
+    }
     assert not users

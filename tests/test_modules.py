@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from serving import Served, agree, reasons
+from serving import Served, agree
 from torch import nn
 
 import magpy

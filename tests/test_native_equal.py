@@ -7,8 +7,8 @@ import functools
 import gc
 import sys
 import threading
-import warnings
 import traceback
+import warnings
 from typing import Any
 
 import pytest

@@ -321,7 +321,8 @@ def wait(compiled: Any, timeout_s: float | None = None) -> bool:
     Returns:
         Whether all are.
     """
-    return all([state.pending.wait(timeout_s) for state in states(compiled)])
+    done = [state.pending.wait(timeout_s) for state in states(compiled)]
+    return all(done)
 
 
 @overload

@@ -386,7 +386,9 @@ class Survey:
                 return f": numbers.append({number})" if number in self._keys else ": return"
 
             source = _RETURNS.sub(question, self._source)
-            source = source.replace("def guard(args, kwargs):", "def survey(args, kwargs, numbers, found, tensors_differ):", 1)
+            source = source.replace(
+                "def guard(args, kwargs):", "def survey(args, kwargs, numbers, found, tensors_differ):", 1
+            )
             source = re.sub(r"^    if \(failed := held_facts.*$", "    pass", source, flags=re.M)
             source = re.sub(
                 r"^    if not tensors_match\((.*?)\): .*$", r"    tensors_differ(found, \1)", source, flags=re.M

@@ -40,7 +40,12 @@ class _Mode(_torch.TorchFunctionMode):
         kwargs = kwargs or {}
         recorder = rules.recorder
         caller = sys._getframe(1).f_code
-        if rules.failed or rules.muted or not recorder.active or (is_own(caller.co_filename) and caller.co_name != PROGRAM):
+        if (
+            rules.failed
+            or rules.muted
+            or not recorder.active
+            or (is_own(caller.co_filename) and caller.co_name != PROGRAM)
+        ):
             return func(*args, **kwargs)
         rules.reported += 1
         recorder.pause()

@@ -227,7 +227,11 @@ class Monitor(SplitRules):
 
     def plan_for(self, code: types.CodeType) -> Plan | None:
         """The plan of a code object; MagPy's own frames are never monitored."""
-        if code in self.collectors or is_own(code.co_filename) or (code.co_qualname in _BOOKKEEPING and is_library(code.co_filename)):
+        if (
+            code in self.collectors
+            or is_own(code.co_filename)
+            or (code.co_qualname in _BOOKKEEPING and is_library(code.co_filename))
+        ):
             return None
         plan = self.planner.plan(code)
         tell("planned", code, plan)

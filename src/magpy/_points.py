@@ -382,4 +382,5 @@ __all__ = [
     "live_variables",
     "operation",
     "runs",
+    "spread",
 ]

@@ -206,9 +206,7 @@ class TensorRules(SpecialRules):
 
     def depends_on_constants(self, args: tuple[Any, ...]) -> bool:
         """Whether all tensors among some arguments have the same values at every call."""
-        return all(
-            self.operators.is_constant(self.argument(arg)) for arg in args if not is_atom(arg)
-        )
+        return all(self.operators.is_constant(self.argument(arg)) for arg in args if not is_atom(arg))
 
     def with_numbers(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator that takes numbers gets tensors: where these are constants, their numbers stand in the graph."""

@@ -84,7 +84,9 @@ PROFILER_MARKS: Final = tuple(
 
 def is_profiler_mark(obj: Any) -> bool:
     """Whether an object is the handle of such a mark."""
-    return issubclass(type(obj), torch.ScriptObject) and obj._type().qualified_name().endswith("profiler._RecordFunction")
+    return issubclass(type(obj), torch.ScriptObject) and obj._type().qualified_name().endswith(
+        "profiler._RecordFunction"
+    )
 
 
 TENSOR_BASE: Final = torch._C.TensorBase

@@ -49,11 +49,11 @@ def tensor_guards(tensors: list[torch.Tensor], free: list[frozenset[int]] | None
 
     if free is None or not any(free):
         return TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-    sizes = [
+    sizes: Any = [
         [None if dim in dims else size for dim, size in enumerate(tensor.size())]
         for tensor, dims in zip(tensors, free, strict=True)
     ]
-    strides = [
+    strides: Any = [
         [None] * tensor.dim() if dims or tensor.layout is not torch.strided else list(tensor.stride())
         for tensor, dims in zip(tensors, free, strict=True)
     ]
