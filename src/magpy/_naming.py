@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from magpy_codegen import FactKind, question_parts
-from magpy_runtime.archive import SINGLETONS, class_hash, code_hash, is_of_platform, resolve_name, type_name
+from magpy_runtime.archive import SINGLETONS, TEXTS, class_hash, code_hash, is_of_platform, resolve_name, type_name
 from magpy_runtime.capture import instance_dict
 
 from . import _torch
@@ -24,6 +24,9 @@ _DESCRIPTORS: Final = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
+_ANSWERS: Final = frozenset({*_DESCRIPTORS, types.BuiltinFunctionType, object, *TEXTS})
+"""Types of atoms that are known by where they are found; what they say is compared, too."""
+
 _OWN: Final = re.compile(r"magpy(_codegen|_refgraph|_annotations)?(\.|$)")
 
 
@@ -65,7 +68,7 @@ class Names:
             self._pinned[id(obj)] = obj
             self._instances.setdefault(id(type(obj)), obj)
         for fact in (*parts.facts, *parts.implied):
-            if isinstance(fact.expected, (*_DESCRIPTORS, types.BuiltinFunctionType, type)):
+            if type(fact.expected) in _ANSWERS or isinstance(fact.expected, type):
                 self._answers.setdefault(id(fact.expected), (fact.obj, fact.kind, fact.key))
             if fact.kind is FactKind.CODE:
                 self._owners.setdefault(id(fact.expected), fact.obj)
@@ -107,6 +110,8 @@ class Names:
             self.classes[number] = obj
             if obj.__flags__ & (1 << 9) and not is_of_platform(obj):
                 entry["form"] = class_hash(obj)
+        elif type(obj) in TEXTS:
+            entry["text"] = TEXTS[type(obj)](obj)
         elif isinstance(obj, types.FunctionType):
             entry["code"] = code_hash(obj.__code__)
         elif isinstance(obj, types.CodeType):
@@ -126,6 +131,8 @@ class Names:
             return self._code(obj)
         if isinstance(obj, type) and (entry := _by_name(obj)) is not None:
             return entry
+        if isinstance(obj, enum.Enum) and type(obj).__members__.get(obj.name) is obj:
+            return {"kind": "enum", "what": [self.number(type(obj)), obj.name]}
         entry = self._asked(obj)
         if entry is None:
             entry = self._by_name(obj)
@@ -148,21 +155,18 @@ class Names:
             return None
 
     def _by_name(self, obj: Any) -> dict[str, Any] | None:
-        if isinstance(obj, enum.Enum) and type(obj).__members__.get(obj.name) is obj:
-            return {"kind": "enum", "what": [self.number(type(obj)), obj.name]}
         if isinstance(obj, _DESCRIPTORS):
             described: Any = obj
             if vars(described.__objclass__).get(described.__name__) is obj:
                 return {"kind": "member", "what": [self.number(described.__objclass__), described.__name__]}
-        if isinstance(obj, (*_torch.OPERATORS,)):
+        operators: tuple[type, ...] = _torch.OPERATORS
+        if isinstance(obj, operators):
             text = str(obj)
             if functools.reduce(getattr, text.split("."), torch.ops) is obj:
                 return {"kind": "operator", "what": text}
-        if type(obj) is types.BuiltinFunctionType and obj.__self__ is not None:
-            owner: Any = obj.__self__
-            if isinstance(owner, (types.ModuleType, type)) and getattr(owner, obj.__name__, None) == obj:
-                with _ignoring():
-                    return {"kind": "bound", "what": [self.number(owner), obj.__name__], "shared": True}
+        if (owner := _owner(obj)) is not None:
+            with _ignoring():
+                return {"kind": "bound", "what": [self.number(owner), obj.__name__], "shared": True}
         if (entry := _by_name(obj)) is not None:
             return entry
         if isinstance(obj, type):
@@ -307,6 +311,13 @@ class Names:
             parts = sorted(value, key=repr) if kind is frozenset else value
             return {kind.__name__: [self.value(each) for each in parts]}
         return None
+
+
+def _owner(obj: Any) -> Any:
+    """The module or class of which a C function is a method."""
+    owner = obj.__self__ if type(obj) is types.BuiltinFunctionType else None
+    found = isinstance(owner, (types.ModuleType, type)) and getattr(owner, obj.__name__, None) == obj
+    return owner if found else None
 
 
 class _Attribute:

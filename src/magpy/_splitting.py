@@ -19,7 +19,7 @@ from typing import Any, Final
 from magpy_codegen import Leave
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, type_lookup
-from magpy_runtime.segments import BoundarySite, FrameShape, Point, Tree, following, instruction_at
+from magpy_runtime.segments import BoundarySite, FrameShape, Point, Tree, following, instruction_at, spread
 
 from . import _torch
 from ._frames import FrameRules
@@ -31,7 +31,6 @@ from ._points import (
     live_variables,
     operation,
     runs,
-    spread,
 )
 from ._reasons import Boundary
 from ._recording import Draft, Entry, make_draft

@@ -7,6 +7,7 @@ import collections
 import functools
 import importlib
 import operator
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -20,6 +21,14 @@ from ._checks import ABSENT, cell_get, dict_get, guard_helpers, keys_match, memb
 from .capture import instance_dict, super_lookup, type_lookup
 
 _ABSENT_WHY: Final = "is not there"
+
+
+TEXTS: Final[dict[type, Callable[[Any], str]]] = {
+    re.Pattern: lambda obj: repr((obj.pattern, obj.flags)),
+    types.GenericAlias: repr,
+    types.UnionType: repr,
+}
+"""What immutable objects say that are known by where they are found."""
 
 
 class Missing(Exception):
@@ -220,6 +229,8 @@ class Finder:
         named = entry.get("type")
         if named is not None and (actual := type_name(type(found))) != named:
             raise Missing(f"is a {actual}, was a {named}")
+        if (wanted := entry.get("text")) is not None and (said := TEXTS[type(found)](found)) != wanted:
+            raise Missing(f"is {said}, was {wanted}")
         if (items := entry.get("items")) is not None and (
             len(found) != len(items)
             or not all(
@@ -350,6 +361,7 @@ __all__ = [
     "CODE",
     "HELPERS",
     "SINGLETONS",
+    "TEXTS",
     "TYPE",
     "Finder",
     "Missing",

@@ -12,7 +12,7 @@ from ._archive import (
     write,
 )
 from ._env import environment
-from ._finding import HELPERS, SINGLETONS, is_subclass, resolve_name, type_name
+from ._finding import HELPERS, SINGLETONS, TEXTS, is_subclass, resolve_name, type_name
 from ._inductor import package
 from ._restoring import example
 
@@ -20,6 +20,7 @@ __all__ = [
     "FORMAT",
     "HELPERS",
     "SINGLETONS",
+    "TEXTS",
     "ArchiveError",
     "ArchiveMismatch",
     "class_hash",
