@@ -411,7 +411,7 @@ def _has_history(node: Node, known: dict[int, tuple[Any, ...]]) -> bool:
 def _check_storages(guard: GuardWriter, monitor: SplitRules, source: str) -> str:
     """The graph updates tensors in place: whether inputs share memory must be as it was."""
     nodes = list(monitor.operators.inputs)
-    if len(nodes) < 2:
+    if len(nodes) < 2 or not monitor.operators.updated():  # it updates what it has made itself
         return source
     name = guard.namespace.constant(memory_places([node.obj() for node in nodes]), "memory")
     names = ", ".join(guard.name(node) for node in nodes)
