@@ -162,7 +162,9 @@ class Compiled(Dispatcher):
         else:
             record.hits += 1
             if record.boundary is not None:
-                return self._go_on(record.boundary, result)
+                box = [result]
+                del bound, result
+                return self._go_on(record.boundary, box)
             self.statistics.hits += 1
             if record.raises:
                 raise_built(result)
@@ -220,13 +222,14 @@ class Compiled(Dispatcher):
 
     # -- behind a boundary --------------------------------------------------------------------------------------------
 
-    def _go_on(self, site: BoundarySite, left: tuple[Any, ...]) -> Any:
+    def _go_on(self, site: BoundarySite, ended: list[tuple[Any, ...]]) -> Any:
         """Serve the rest of a call behind a segment that ended at a boundary.
 
         Args:
             site: the boundary.
-            left: the operation, its arguments, its keyword arguments, and the slots.
+            ended: the operation, its arguments, its keyword arguments, and the slots; taken out, so that nobody holds them.
         """
+        left = ended.pop()
         while True:
             function, args, keywords, slots = left
             site.taken += 1
@@ -265,7 +268,8 @@ class Compiled(Dispatcher):
                         raise_built(result)
                     return result
                 site, left = record.boundary, result
-                del found, bound, result
+                box.clear()
+                del found, bound, result, slots
                 continue
             if random_state is not None:
                 torch.default_generator.set_state(random_state)

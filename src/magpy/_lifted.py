@@ -40,6 +40,9 @@ _MOVES: Final = frozenset(
 )  # fmt: skip
 """Instructions that hand on references, or call Python code, and look at no number."""
 
+_ITERATES: Final = frozenset({"GET_ITER", "GET_YIELD_FROM_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND"})
+"""Of these, instructions that look into a string."""
+
 
 def find_wish(
     dynamic: bool | None, unstable: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -115,7 +118,8 @@ class LiftingMonitor(LiftedTensors):
 
     def _watch_builtins(self) -> None:
         self.specials = {
-            identity: rule if identity in HARMLESS else self._reading(rule) for identity, rule in self.specials.items()
+            identity: self._naming(rule) if identity in HARMLESS else self._reading(rule)
+            for identity, rule in self.specials.items()
         }
 
     def _renew(self, point: Any, args: tuple[Any, ...]) -> None:
@@ -177,10 +181,23 @@ class LiftingMonitor(LiftedTensors):
             if name == "BUILD_STRING":
                 plan[place] = (self._built_string, None, instruction.arg or 0, 0, None)
                 continue
+            if name in _ITERATES and item is not None:
+                plan[place] = self._iterating(item)
             if item is None or name in _MOVES:
                 continue
             plan[place] = self._around(name, instruction, item)
         return plan
+
+    def _iterating(self, item: tuple[Any, ...]) -> tuple[Any, ...]:
+        before, *rest = item
+
+        def before_it(inputs: tuple[Any, ...], arg: Any) -> Any:
+            if inputs and type(inputs[-1]) is str:
+                self.flush()
+                self.consume(inputs[-1])
+            return None if before is None else before(inputs, arg)
+
+        return (before_it, *rest)
 
     def _built_string(self, inputs: tuple[Any, ...], arg: Any) -> None:
         """Before strings are joined."""
@@ -273,8 +290,11 @@ class LiftingMonitor(LiftedTensors):
         loaded = outputs[-1] if outputs else NULL
         root = self._settle(followed, loaded, kinds)
         expression = answer if answer is not None else root
-        if expression is None or not outputs or self.numbers.find(loaded) is not None:
+        if expression is None or not outputs:
             return
+        carried = self.numbers.find(loaded)
+        if carried is not None and (answer is None or carried is answer):
+            return  # a function that gave its argument back, as `abs` may, has an answer of its own
         if type(loaded) is type(expression.value) and (loaded == expression.value or loaded != loaded):
             self.recorder.poke(0, self.numbers.carry(expression))
         else:
@@ -309,6 +329,8 @@ class LiftingMonitor(LiftedTensors):
             return (lambda inputs: self.subscript_stored(inputs[0], inputs[1], inputs[2:])), 4
         if opname in ("BUILD_MAP", "MAP_ADD"):
             return (lambda inputs: self.consume(*inputs[::2])), n_in
+        if opname == "CALL_FUNCTION_EX":
+            return (lambda inputs: self.consume(*[each for each in inputs if type(each) is str])), 2
         if opname in _LOADS or opname in CALLS:
             return None, 0
         return (lambda inputs: self.consume(*inputs)), n_in

@@ -82,6 +82,16 @@ class LiftedCalls(LiftedNumbers):
 
         return read
 
+    def _naming(self, rule: Any) -> Any:
+        """A rule of its own for a builtin that moves numbers; strings that it gets may be names."""
+
+        def read(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+            if self.numbers and len(args) > 1:
+                self.consume(*[each for each in args[:2] if type(each) is str])
+            return rule(args, keywords)
+
+        return read
+
     def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Before a call."""
         self.calls.pop(self._depth(), None)
@@ -117,6 +127,8 @@ class LiftedCalls(LiftedNumbers):
             if each.called:
                 self._called_back(function, value, (*args, *keywords.values()))
                 continue
+            if type(value) is str and each.value_read in (Read.LENGTH, Read.ITEMS):
+                self.consume(value)
             if function in MOVERS and not each.hashed and each.value_read in _MOVED:
                 continue
             if (

@@ -10,7 +10,7 @@ import types
 from typing import Any, Final
 
 from magpy_annotations import Read
-from magpy_refgraph import EdgeKind, Key
+from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, type_lookup
 from magpy_runtime.iterators import PLAIN_ITERATORS
 
@@ -35,6 +35,9 @@ _OPEN: Final = frozenset(
     }
 )  # fmt: skip
 """C classes whose instances keep nothing that cannot be seen."""
+
+_TEXTS: Final = (type_lookup(BaseException, "__str__"), type_lookup(KeyError, "__str__"))
+_ARGUMENTS: Final = type_lookup(BaseException, "args")
 
 
 class ReadingRules(IteratorRules):
@@ -127,6 +130,8 @@ class ReadingRules(IteratorRules):
             self.protocol(tp)
             if level not in NOTHING:
                 self.no_hidden_state(tp)
+                if external and node is not None and issubclass(tp, BaseException):
+                    self.read_exception(node, obj)
             return
         if level in NOTHING:
             return
@@ -161,6 +166,15 @@ class ReadingRules(IteratorRules):
         if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
             raise self.boundary("array-contents", f"a {tp.__qualname__}")
         raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
+
+    def read_exception(self, node: Node, error: BaseException) -> None:
+        """C code looks into an exception: its text is made of its arguments."""
+        text = type_lookup(type(error), "__str__")
+        if text not in _TEXTS and type(text) is not types.FunctionType:
+            raise self.boundary("opaque-object", f"the state of a {type(error).__qualname__}")
+        args = _ARGUMENTS.__get__(error)
+        self.follow(node, Key(EdgeKind.MEMBER, "args"), args)
+        self.read(args, Read.DEEP)
 
     def no_hidden_state(self, tp: type) -> None:
         """C code looks into an instance of a user's class: a C base must not keep more there than is known."""

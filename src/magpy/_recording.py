@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import time
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,17 @@ class Entry:
     def now(cls) -> Entry:
         """The state on entry."""
         return cls(ModeCheck(), _torch.modes())
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Modes are for a while as they were."""
+        modes = _torch.modes()
+        if not self.modes():
+            _torch.restore_modes(self.state)
+        try:
+            yield
+        finally:  # a graph that was traced may have changed them
+            _torch.restore_modes(modes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +171,9 @@ class Draft:
         if record.graph is None:
             return record
         started = time.perf_counter()
-        modes = None if self.entry.modes() else _torch.modes()
+        modes = None if self.entry.modes() and not record.switches else _torch.modes()
         try:
-            if modes is not None:
+            if modes is not None:  # a graph that changes modes changes them here, too, when it is traced
                 _torch.restore_modes(self.entry.state)
             tell("backend", record.operators)
             if self.lifted is not None:
@@ -264,7 +276,8 @@ def make_draft(
     tensors = [node.obj() for node in guard.tensors]
     known = {node.index: node.initial[_TENSOR].value for node in guard.tensors}  # type: ignore[union-attr]
     free = None if lifted is None else [lifted.free(node) for node in guard.tensors]
-    namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()), free)
+    with entry.restored():  # torch's check looks at what dispatch does by itself, in autocast for instance
+        namespace.values["tensors_match"] = TensorCheck(tensors, list(known.values()), free)
     mock = MockWriter(
         monitor.graph,
         namespace,
@@ -288,8 +301,9 @@ def make_draft(
     if count or (lifted is not None and lifted.needs_graph):
         graph = operators.finish(mock.outputs, locate)
     if lifted is not None:
-        lifted.settle(monitor.graph, guard_source)
-        graph = None if graph is None else lifted.resolve(graph)
+        with entry.restored():
+            lifted.settle(monitor.graph, guard_source)
+            graph = None if graph is None else lifted.resolve(graph)
         guard_source = lifted.guard_source()
     guard_function = make_function(guard_source, "guard", namespace.values, "guard")
     mock_function = make_function(mock_source, "mock", namespace.values, "mock")

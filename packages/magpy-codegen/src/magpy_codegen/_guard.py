@@ -358,7 +358,7 @@ class GuardWriter:
         self._check(fact, f"type({name}) is not {kind}", text, fact.location)
         if fact.key.kind is EdgeKind.LENGTH:
             read = [key.arg for key in fact.node.initial if key.kind is EdgeKind.ITEM and type(key.arg) is int]
-            if read:
+            if read and not issubclass(fact.node.type, dict):
                 self._check(fact, f"{name} <= {max(read)}", f"the items up to {max(read)}", fact.location)
 
     def _hold(self, node: Node, key: Key, target: Target, text: str, where: Any) -> None:

@@ -88,7 +88,7 @@ def restore_modes(state: tuple[Any, ...]) -> None:
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
     torch.set_autocast_cache_enabled(cache)
-    while torch.autocast_decrement_nesting() > nesting:
+    while torch.autocast_decrement_nesting() >= nesting:
         pass
     while torch.autocast_increment_nesting() < nesting:
         pass
