@@ -248,13 +248,14 @@ class Compiled(Dispatcher):
             box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
             found, problem = None, None
             try:
-                found = point.cache.find(slots, {})
+                found = point.cache.find(slots, {}, site.likely.get(point, 0))
             except Exception as failed:
                 problem = settle(internal_error(failed))
             if found is None:
                 del slots
                 return self._side_exit(point, box) if problem is None else self._resume(point, box)
             record, bound = found
+            site.likely[point] = id(record)
             random_state = torch.default_generator.get_state() if record.random else None
             try:
                 result = record.mock(bound, record.run)

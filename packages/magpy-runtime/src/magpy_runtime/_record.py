@@ -128,8 +128,23 @@ class RecordCache(CacheSlots):
         """Whether no further record may be added."""
         return len(self.records) >= self.limit
 
-    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Record, tuple[Any, ...]] | None:
-        """The record whose guard passes, with what the guard bound; None on a miss."""
+    def find(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], likely: int = 0
+    ) -> tuple[Record, tuple[Any, ...]] | None:
+        """The record whose guard passes, with what the guard bound; None on a miss.
+
+        Args:
+            args: positional arguments, or slots.
+            kwargs: keyword arguments.
+            likely: the `id` of the record to try before the others, 0 for none.
+        """
+        if likely:
+            for record in self.records:
+                if id(record) == likely:
+                    bound = (record.native or record.guard)(args, kwargs)
+                    if type(bound) is tuple:
+                        return record, bound
+                    break
         for record in self.records:
             bound = (record.native or record.guard)(args, kwargs)
             if type(bound) is tuple:

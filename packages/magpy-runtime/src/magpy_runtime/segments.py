@@ -286,6 +286,7 @@ class BoundarySite:
         taken: how often it was reached.
         points: where it led: by the instruction, or None for an exception.
         outcomes: how often it led there.
+        likely: the `id` of the record that served the call from there the last time.
     """
 
     tree: Tree
@@ -301,6 +302,7 @@ class BoundarySite:
     taken: int = 0
     points: dict[int | None, Point] = field(default_factory=dict)
     outcomes: dict[int | None, int] = field(default_factory=dict)
+    likely: dict[Point, int] = field(default_factory=dict)
 
     def run(
         self,
