@@ -98,6 +98,12 @@ class CallRules(ReadingRules):
                 return self.call_class(function, args, keywords)
             if issubclass(kind, weakref.ref) and not args:
                 referent = weakref.ref.__call__(function)
+                held = self.find(referent)
+                if held is not None:
+                    referent = None
+                    if not held.lives():
+                        raise self.boundary("foreign-write", f"a {held.type.__qualname__} died meanwhile")
+                    referent = held.obj()
                 node = self.find(function)
                 if node is not None and node.external:
                     self.follow(node, Key(EdgeKind.REFERENT), NULL if referent is None else referent)

@@ -163,6 +163,8 @@ class LiftedCalls(LiftedNumbers):
         if function is bool:
             self.asked_truth(args)
             return True
+        if type(args[0]) is str:
+            return False
         known = FUNCTIONS.get(function) if _is_hashable(function) else None
         if known is None or (function is math.sqrt and not args[0] >= 0):
             return False

@@ -165,6 +165,10 @@ class ReadingRules(IteratorRules):
             raise self.boundary("external-iterator", tp.__qualname__)
         if tp.__module__ == "numpy" or tp in (bytearray, memoryview):
             raise self.boundary("array-contents", f"a {tp.__qualname__}")
+        if issubclass(tp, BaseException):
+            assert node is not None
+            self.read_exception(node, obj)
+            return
         raise self.boundary("opaque-object", f"the state of a {tp.__qualname__}")
 
     def read_exception(self, node: Node, error: BaseException) -> None:

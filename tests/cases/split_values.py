@@ -116,3 +116,27 @@ def split_autocast(c):
         yield f(X() * factor)
         linear.bias.data.add_(1)
         yield torch.autocast_increment_nesting(), torch.autocast_decrement_nesting()
+
+
+@keep
+def split_object_dies(c):
+    """What only a local variable held dies when it is deleted, not when the watched run ends."""
+
+    class C:
+        pass
+
+    def f(x):
+        one = C()
+        reference = weakref.ref(one)
+        size = float(x[1])
+        there = reference() is one
+        del one
+        return there, reference() is None, size
+
+    f = c(f)
+    for factor in (1, 1, 2, 3):
+        yield f(X() * factor)
+
+
+_split("text_to_number", lambda x: int(f"{x.sum().item():.0f}") * 2)
+_split("text_to_float", lambda x: float(f"{x.sum().item():.1f}") * x)

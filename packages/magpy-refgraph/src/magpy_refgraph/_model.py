@@ -169,6 +169,15 @@ class Node:
                 return version.refs[key]
         return None
 
+    def lives(self) -> bool:
+        """Whether somebody else holds the runtime object, one that can be referred to weakly; else it dies now."""
+        if self._strong is None:
+            return self.obj() is not None
+        reference = weakref.ref(self._strong)
+        self._strong = None
+        self._strong = reference()
+        return self._strong is not None
+
     def release(self) -> None:
         """Let the runtime object go."""
         self._strong, self._ref, self.before, self.tag = None, None, None, None
