@@ -251,8 +251,8 @@ def test_tied_parameters_are_no_two(archive: Path) -> None:
 
 @pytest.mark.parametrize("name", ["python", "torch", "machine", "vector extension"])
 def test_another_environment_is_named(archive: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    here = {**magpy_runtime._serving.environment(), name: "another"}
-    monkeypatch.setattr(magpy_runtime._serving, "environment", lambda: here)
+    here = {**magpy_runtime._env.environment(), name: "another"}
+    monkeypatch.setattr(magpy_runtime._env, "environment", lambda: here)
     with pytest.raises(ArchiveMismatch, match=f"{name} is another, was "):
         magpy_runtime.load(archive, programs.model())
 
@@ -297,7 +297,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Notes whatever would look into an archive further than to verify it."""
     ran: list[str] = []
     for module, name in (
-        ("_restoring", "make_function"), ("_serving", "Finder"), ("_serving", "Restorer"), ("_archive", "_load_json"),
+        ("_restoring", "make_function"), ("_restoring", "Finder"), ("_restoring", "Restorer"), ("_archive", "_load_json"),
     ):  # fmt: skip
         monkeypatch.setattr(getattr(magpy_runtime, module), name, lambda *args, name=name: ran.append(name))
     return ran

@@ -16,6 +16,7 @@ from magpy_runtime.capture import unhooked
 from magpy_runtime.twins import state_of, twin_of
 
 from ._compiled import Compile, Compiled, Config
+from ._disk import cache_folder
 from ._env import VERIFY
 from ._refusals import NotCompiled, strip
 
@@ -75,7 +76,8 @@ def compile(  # noqa: A001 - the name that users know from torch
             `(GraphModule, example_inputs) -> callable`.
         fullgraph: raise `FullGraphError` where the program is not one operator graph, instead of running natively.
         dynamic: whether numbers and sizes that vary become inputs; None decides after a miss, False never.
-        options: passed to the backend.
+        options: passed to the backend. `"cache"` is MagPy's own: a folder, or True for the user's, in which records are kept
+            for other processes; the environment variable MAGPY_CACHE_DIR says so for all.
         record_limit: how many records one callable may have.
         freeze: let Inductor take parameters and buffers for constants where no gradients are wanted. An update that torch
             counts (`load_state_dict`, an optimizer's step, `.to()`) leads to a new record at the next call; what is
@@ -109,6 +111,7 @@ def compile(  # noqa: A001 - the name that users know from torch
         verify = int(VERIFY) if VERIFY.isdecimal() else 0
     if record_limit < 1:
         raise ValueError(f"record_limit must be at least 1, not {record_limit}")
+    options, cache = cache_folder(options)
     config = Config(
         backend=resolve(backend, options, freeze=freeze),
         backend_name=backend,
@@ -119,6 +122,7 @@ def compile(  # noqa: A001 - the name that users know from torch
         freeze=freeze,
         compile_async=compile_async,
         verify=verify,
+        cache=cache if isinstance(backend, str) else None,
     )
     if target is None:
         return functools.partial(_compile, config=config)

@@ -35,6 +35,7 @@ from magpy_runtime.capture import NULL, call_below, instance_dict, resume
 from magpy_runtime.segments import BoundarySite, Point, Tree, following
 
 from . import _torch
+from ._disk import Shelf
 from ._later import Pending
 from ._lifted import make_monitor
 from ._monitor import Monitor, Run, internal_error
@@ -63,6 +64,7 @@ class Config:
     freeze: bool = False
     compile_async: bool = False
     verify: int = 0
+    cache: str | None = None
 
 
 @dataclass(slots=True)
@@ -108,6 +110,7 @@ class Compiled(Dispatcher):
         late: an error of the worker's, to be raised by the next call.
         thawed: paths of tensors that are updated too often to be constants.
         nested: what serves frames inside of what runs natively.
+        disk: its records on disk, None where there is no such cache.
     """
 
     def __init__(self, target: Callable[..., Any], config: Config) -> None:
@@ -126,6 +129,7 @@ class Compiled(Dispatcher):
         self.late: FullGraphError | None = None
         self.thawed: set[Any] = set()
         self.nested: Nested | None = None
+        self.disk = None if config.cache is None else Shelf(self, config)
         tell("made", self)
 
     def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -368,6 +372,9 @@ class Compiled(Dispatcher):
             return self._native(args, kwargs)  # another thread records
         monitor = None
         problem = None
+        if self.disk is not None and not self.disk.tried and self._from_disk():
+            self.lock.release()
+            return self.serve(args, kwargs)
         _recording.active = True
         try:
             try:
@@ -386,6 +393,15 @@ class Compiled(Dispatcher):
         assert problem is not None
         self._refuse(problem)
         return self._native(args, kwargs)
+
+    def _from_disk(self) -> bool:
+        """Take records from the disk; whether there were any."""
+        assert self.disk is not None
+        try:
+            return self.disk.load(self.target, self.cache, self.tree)
+        except Exception as error:
+            self._note(settle(internal_error(error)))
+            return False
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Learn from a miss which facts do not hold."""
@@ -440,7 +456,7 @@ class Compiled(Dispatcher):
     def _frames(self) -> Nested:
         """What serves frames inside of what runs natively."""
         if self.nested is None:
-            config = replace(self.config, fullgraph=False, verify=0)
+            config = replace(self.config, fullgraph=False, verify=0, cache=None)
             self.nested = Nested(functools.partial(Inner, config), root_codes(self.target))
         return self.nested
 
@@ -467,6 +483,8 @@ class Compiled(Dispatcher):
             made, problem = self._finish(monitor, kept)
             failure = failure or problem
             record = made[0] if made else None
+            if made and self.disk is not None:
+                self.disk.changed()
             tell("recorded", self, monitor, run, record, failure)
         finally:
             _release(monitor, kept)

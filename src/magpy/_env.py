@@ -24,5 +24,11 @@ HAS_METHOD_LOADS: Final = PYTHON >= (3, 12)
 VERIFY: Final = os.environ.get("MAGPY_VERIFY", "")
 """How many hits of each record are verified where `compile` does not say; see `_verify`."""
 
+CACHE_DIR: Final = os.environ.get("MAGPY_CACHE_DIR", "")
+"""Where records are kept for other processes; see `_disk`."""
+
+CACHE_SIZE: Final = int(os.environ.get("MAGPY_CACHE_SIZE", "") or 1 << 30)
+"""How many bytes they may take."""
+
 STRICT: Final = os.environ.get("MAGPY_STRICT") == "1"
 """Check MagPy itself at each call, as its tests do; see `_strict`."""

@@ -20,8 +20,6 @@ from magpy_runtime.archive import HELPERS, environment, example, is_subclass, pa
 from magpy_runtime.segments import BoundarySite, FrameShape, Point
 
 from . import _torch
-from ._api import states
-from ._compiled import Compiled
 from ._naming import Names, Unnameable
 
 _LATER: Final = frozenset({"modes_match", "held_facts", "tensors_match"})
@@ -66,8 +64,9 @@ def save(compiled: Any, path: str | os.PathLike[str]) -> Saved:
         UnsavableError: it has no record that can be saved.
         OSError: the file cannot be written.
     """
-    state = states(compiled)[0]
-    archive = _Archive(state)
+    from ._api import states  # it imports this
+
+    archive = Archive(states(compiled)[0])
     archive.collect()
     if not archive.records:
         raise UnsavableError("; ".join(archive.unsaved) or "there is no record; call it first")
@@ -75,10 +74,20 @@ def save(compiled: Any, path: str | os.PathLike[str]) -> Saved:
     return Saved(os.fspath(path), write(path, data), len(archive.records), archive.packages, tuple(archive.unsaved))
 
 
-class _Archive:
-    """The contents of one archive."""
+class Archive:
+    """The contents of one archive.
 
-    def __init__(self, state: Compiled) -> None:
+    Args:
+        state: the compiled callable.
+        built: graphs that were compiled for an earlier archive of it, by the graph; more are added.
+
+    Attributes:
+        records: what could be written: the number of a resume point or None, and the record.
+        unsaved: why the others could not.
+        packages: how many graphs are libraries.
+    """
+
+    def __init__(self, state: Any, built: dict[int, tuple[Any, bytes | None]] | None = None) -> None:
         self.state = state
         self.names = Names(state.target)
         self.members: dict[str, bytes] = {}
@@ -86,6 +95,7 @@ class _Archive:
         self.points: list[dict[str, Any]] = []
         self.unsaved: list[str] = []
         self.packages = 0
+        self._built = {} if built is None else built
 
     def collect(self) -> None:
         """Write down all records, as far as possible."""
@@ -276,6 +286,18 @@ class _Archive:
         backend = self.state.config.backend
         placeholders = graph.graph.find_nodes(op="placeholder")
         if hasattr(backend, "settings") and not record.lifted and len(placeholders) == len(parts.inputs):
+            built = self._package(record, graph, backend)
+            if built is not None:
+                member = f"{name}/graph.pt2"
+                members[member] = built
+                self.packages += 1
+                return {"kind": "aoti", "member": member}
+        return self._exported(graph, placeholders, name, members)
+
+    def _package(self, record: Record, graph: torch.fx.GraphModule, backend: Any) -> bytes | None:
+        known = self._built.get(id(graph))
+        if known is None:
+            parts = record.parts
             before = _torch.modes()
             try:
                 with torch.inference_mode(parts.modes.modes.state()[1]):
@@ -284,12 +306,8 @@ class _Archive:
                     built = package(graph, [example(each) for each in parts.inputs], hints, backend.settings)
             finally:
                 _torch.restore_modes(before)
-            if built is not None:
-                member = f"{name}/graph.pt2"
-                members[member] = built
-                self.packages += 1
-                return {"kind": "aoti", "member": member}
-        return self._exported(graph, placeholders, name, members)
+            known = self._built[id(graph)] = (graph, built)
+        return known[1]
 
     def _exported(
         self, graph: torch.fx.GraphModule, placeholders: list[Any], name: str, members: dict[str, bytes]
@@ -325,4 +343,4 @@ def _qualified(target: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-__all__ = ["Saved", "UnsavableError", "save"]
+__all__ = ["Archive", "Saved", "UnsavableError", "save"]

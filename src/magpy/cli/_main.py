@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from magpy.cli import _annotations, _page, _script, _text
+from magpy.cli import _annotations, _cache, _page, _script, _text
 from magpy.cli._collect import Collector, Summary
 from magpy.cli._progress import Progress
 
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.command == "annotations":
         return _annotations.main(options)
+    if options.command == "cache":
+        return _cache.main(options)
     return _run(options)
 
 
@@ -34,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     """What reads the command line; the documentation's page on the command is made from it."""
     made = argparse.ArgumentParser(
         prog="magpy",
-        description="Runs programs and reports how their compiled parts were served; looks at annotations.",
+        description="Runs programs and reports how their compiled parts were served; looks at annotations and at the disk cache.",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text, output in (
@@ -48,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("program", metavar="PROGRAM", help="the script to run as __main__")
         command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the program's own arguments")
     _annotations.add_arguments(commands)
+    _cache.add_arguments(commands)
     return made
 
 

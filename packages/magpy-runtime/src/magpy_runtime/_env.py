@@ -47,4 +47,20 @@ def _devices() -> list[str]:
     return found
 
 
-__all__ = ["environment"]
+def environment_differs(manifest: dict[str, Any]) -> list[str]:
+    """What of this process is not what an archive was made for."""
+    saved, now = manifest["environment"], environment()
+    found = []
+    for name, was in saved.items():
+        if name == "processor features":
+            missing = [each for each in was if each not in now[name]]
+            if missing:
+                found.append(f"this processor lacks {', '.join(missing[:8])}")
+        elif name == "devices":
+            found += [f"device {each} is not here" for each in was if each not in now[name]]
+        elif now.get(name) != was:
+            found.append(f"{name} is {now.get(name)}, was {was}")
+    return found
+
+
+__all__ = ["TORCH", "environment", "environment_differs"]

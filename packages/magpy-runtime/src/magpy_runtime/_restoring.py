@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import linecache
 import os
 import tempfile
@@ -14,8 +15,8 @@ import torch
 
 from . import _torch
 from ._checks import ABSENT, ModeCheck, TensorCheck, fact_table, guard_helpers, metadata, native_guard, same_value
-from ._finding import Finder, Missing, ask
-from ._record import Record
+from ._finding import Finder, Missing, ask, is_subclass
+from ._record import Record, RecordCache
 from ._running import wrap
 from .segments import BoundarySite, Entry, FrameShape, Tree
 
@@ -48,10 +49,10 @@ class Restorer:
         tree: the resume points.
     """
 
-    def __init__(self, finder: Finder, members: dict[str, bytes], limit: int) -> None:
+    def __init__(self, finder: Finder, members: dict[str, bytes], tree: Tree) -> None:
         self.finder = finder
         self.members = members
-        self.tree = Tree(limit)
+        self.tree = tree
         self._runs: dict[str, Callable[..., Any]] = {}
 
     # -- a record -----------------------------------------------------------------------------------------------------
@@ -229,6 +230,56 @@ class Restorer:
         return run
 
 
+def attach(members: dict[str, bytes], target: Any, cache: RecordCache, tree: Tree, differences: list[str]) -> bool:
+    """Make the records of an archive, as far as they fit here.
+
+    Args:
+        members: its files, verified.
+        target: the callable.
+        cache: takes the records of calls.
+        tree: takes those of what comes behind boundaries.
+        differences: what does not fit is added, in words.
+
+    Returns:
+        Whether a call can be served now: all that was found is as it was, and the facts of a record hold.
+    """
+    document = json.loads(members["records.json"])
+    finder = Finder(document["objects"], target)
+    before = len(differences)
+    differences += finder.differences
+    for one, other, answer in document["subclasses"]:
+        try:
+            if is_subclass(finder.at(one), finder.at(other)) is not answer:
+                differences.append(f"issubclass({finder.text(one)}, {finder.text(other)}) is not {answer}")
+        except Missing:
+            continue
+    fits = not differences
+    if len(differences) - before > len(finder.differences):
+        return False  # any record may rest on what `isinstance` said
+    restorer = Restorer(finder, members, tree)
+    failing: list[list[str]] = []
+    for place, described in document["records"]:
+        try:
+            record, problems = restorer.record(described)
+            if place is None:
+                found = cache
+            else:
+                point = document["points"][place]
+                found = tree.point(restorer.frames(point["frames"]), point["start"], point["pruned"]).cache
+        except Missing:
+            continue
+        except Misfit as misfit:
+            failing += [[str(misfit)]] * (place is None)
+            continue
+        found.records = (*found.records, record)
+        if place is None:
+            failing.append(problems)
+    if failing and all(failing):
+        differences += [text for text in failing[0] if text not in differences]
+        fits = False
+    return fits and bool(cache.records)
+
+
 def example(was: tuple[Any, ...]) -> torch.Tensor:
     """A tensor with the metadata that `metadata` gave; its values are of no interest."""
     kind, dtype, device, _, shape, strides, offset, requires_grad = was[:8]
@@ -270,4 +321,4 @@ def _compared(now: tuple[Any, ...], was: tuple[Any, ...]) -> str:
     )
 
 
-__all__ = ["Misfit", "Missing", "Restorer", "example", "make_function"]
+__all__ = ["Misfit", "Missing", "Restorer", "attach", "example", "make_function"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import threading
 import types
@@ -14,10 +13,9 @@ from typing import Any, Final, Literal
 import torch
 
 from ._archive import ArchiveMismatch, unpack
-from ._env import environment
-from ._finding import Finder, Missing, is_subclass
+from ._env import environment_differs
 from ._record import CountSlots, Dispatcher, Record, RecordCache
-from ._restoring import Misfit, Restorer
+from ._restoring import attach
 from ._running import Damage, is_in_graph, raise_built, raise_damage, strip
 from .capture import call_below, resume
 from .segments import BoundarySite, Point, Tree, following
@@ -225,53 +223,6 @@ class Served(Dispatcher):
         frames, error = point.rebuild(following, box.pop())
         return resume(frames, error)
 
-    # -- loading ------------------------------------------------------------------------------------------------------
-
-    def attach(self, document: dict[str, Any], members: dict[str, bytes], differences: list[str]) -> bool:
-        """Make the records of an archive.
-
-        Args:
-            document: the archive's records.
-            members: its other files.
-            differences: what already is known to differ; what else does is added.
-
-        Returns:
-            Whether a call can be served now: all that was found is as it was, and the facts of a record hold.
-        """
-        finder = Finder(document["objects"], self.target)
-        differences += finder.differences
-        for one, other, answer in document["subclasses"]:
-            try:
-                if is_subclass(finder.at(one), finder.at(other)) is not answer:
-                    differences.append(f"issubclass({finder.text(one)}, {finder.text(other)}) is not {answer}")
-            except Missing:
-                continue
-        fits = not differences
-        restorer = Restorer(finder, members, _CHILDREN)
-        self.tree = restorer.tree
-        failing: list[list[str]] = []
-        for place, described in document["records"]:
-            try:
-                record, problems = restorer.record(described)
-                if place is None:
-                    cache = self.cache
-                else:
-                    point = document["points"][place]
-                    cache = self.tree.point(restorer.frames(point["frames"]), point["start"], point["pruned"]).cache
-            except (Missing, Misfit) as problem:
-                if isinstance(problem, Misfit):
-                    problems = [str(problem)]
-                    failing += [problems] * (place is None)
-                continue
-            cache.records = (*cache.records, record)
-            if place is None:
-                failing.append(problems)
-        if failing and all(failing):
-            differences += [text for text in failing[0] if text not in differences]
-            fits = False
-        self.differences = differences
-        return fits and bool(self.cache.records)
-
 
 @dataclass(frozen=True, slots=True)
 class _Attach:
@@ -356,28 +307,13 @@ def _served(path: str, target: Any, digest: str | None, on_miss: str, strict: bo
     differences = environment_differs(manifest)
     served = Served(target, on_miss, _digest_of(data))
     if not differences:
-        fits = served.attach(json.loads(members["records.json"]), members, differences)
+        fits = attach(members, target, served.cache, served.tree, differences)
     else:
-        fits, served.differences = False, differences
+        fits = False
+    served.differences = differences
     if strict and not fits:
         raise ArchiveMismatch(path, differences or ["it holds no record"])
     return served
-
-
-def environment_differs(manifest: dict[str, Any]) -> list[str]:
-    """What of this process is not what an archive was made for."""
-    saved, now = manifest["environment"], environment()
-    found = []
-    for name, was in saved.items():
-        if name == "processor features":
-            missing = [each for each in was if each not in now[name]]
-            if missing:
-                found.append(f"this processor lacks {', '.join(missing[:8])}")
-        elif name == "devices":
-            found += [f"device {each} is not here" for each in was if each not in now[name]]
-        elif now.get(name) != was:
-            found.append(f"{name} is {now.get(name)}, was {was}")
-    return found
 
 
 def info(loaded: Any) -> LoadedInfo:

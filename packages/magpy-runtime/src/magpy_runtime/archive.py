@@ -11,10 +11,10 @@ from ._archive import (
     unpack,
     write,
 )
-from ._env import environment
+from ._env import environment, environment_differs
 from ._finding import HELPERS, SINGLETONS, TEXTS, is_subclass, resolve_name, type_name
 from ._inductor import package
-from ._restoring import example
+from ._restoring import attach, example
 
 __all__ = [
     "FORMAT",
@@ -23,9 +23,11 @@ __all__ = [
     "TEXTS",
     "ArchiveError",
     "ArchiveMismatch",
+    "attach",
     "class_hash",
     "code_hash",
     "environment",
+    "environment_differs",
     "example",
     "is_of_platform",
     "is_subclass",
