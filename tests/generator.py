@@ -29,6 +29,8 @@ import collections
 import copy
 import dataclasses
 import functools
+import random
+import magpy
 import torch
 from torch import nn
 from soundness import attempt
@@ -100,6 +102,30 @@ class Net(nn.Module):
 
 
 Point = collections.namedtuple("Point", "a b")
+dice = random.Random(1)
+
+
+@magpy.disable
+def opaque(t, log):
+    global G_n
+    log.append(len(log))
+    G_n += 1
+    return int(t.detach().double().sum().nan_to_num(7))
+
+
+@magpy.disable
+def touch(obj, t):
+    obj.n += 1
+    obj.items = [*obj.items, obj.n]
+    obj.t = t
+    return obj
+
+
+@magpy.disable
+def fussy(t):
+    if t.detach().double().sum() > 5:
+        raise ValueError(f"{float(t.detach().double().sum()):.1f}")
+    return t
 
 
 @dataclasses.dataclass
@@ -295,6 +321,24 @@ try: raise ValueError({A0})\nexcept ValueError as e: l0.append(e.args)
 try: {L}.append({I}); i0 = {D}[{K}]; {L}.append(i0)\nexcept KeyError: {L}.append('none')\nelse: {L}.append('some')\nfinally: {D}[{K}] = {I}
 with Scope({L}, {I}) as v: l0.append(v); t0 = t0 * 2
 with Scope({L}, {I}): t0 = t0 * 2; raise KeyError({I})
+l0.append({T}.sum().item()); t0 = t0 + l0[-1]
+i0 = int({T}.sum()); l0.append(i0 + 1)
+if {T}.sum() > {I}: t0 = t0 + 1; l0.append({A0})
+l0.append(str({T}.sum().item()) + '!')
+while {T}.sum() < {I} and i1 < 3: i1 += 1; t0 = t0 + 1
+l0.append([v for v in {L}[:3] if isinstance(v, int) and {T}.sum() > v])
+l0.append([v.sum().item() for v in ({T}, {T})])
+i0 = opaque({T}, {L}); l0.append({L}[-1])
+o0 = touch({O}, {T}); t0 = {O}.t + {O}.n
+l0.append(dice.random()); t0 = t0 * l0[-1]
+l0.append({T}.tolist()); l0.append(torch.equal({T}, {T}))
+t1 = {T}.reshape(-1); t1 = t1[t1 > 1]
+with torch.no_grad(): i0 = {T}.sum().item(); t1 = {T} * 2
+try: t0 = fussy({T}); {L}.append(1)\nexcept ValueError as e: l0.append(str(e)); l0.append(e)
+try: fussy({T})\nfinally: {L}.append({I})
+with Scope({L}, {I}): t0 = fussy({T}) * 2
+def h(v): return v + opaque(v, {L})\nt0 = h({T}); l0.append(h({T}) is t0)
+for v in (fussy({T}), {T}): l0.append(v.sum() > {I}); t1 = v
 """.strip().splitlines()
 
 OBJECTS = ("box", "bag", "o0")
@@ -347,9 +391,19 @@ class Writer:
         return f"{t()}.{self.pick('view(-1)[:3]', 't()', 'unsqueeze(0)', 'flatten()[:3]', 'expand(3, 3)', 'chunk(3, -1)[0]')}"
 
     def number(self, depth: int = 1) -> str:
-        kind = self.draw(st.integers(0, 10)) if depth else 0
+        kind = self.draw(st.integers(0, 11)) if depth else 0
         if kind <= 3:
             return self.pick(*NUMBERS)
+        if kind == 11:
+            t = self.tensor(0)
+            return self.pick(
+                f"int({t}.sum())",
+                f"{t}.sum().item()",
+                f"opaque({t}, {self.list()})",
+                f"{t}.tolist().count(1.0)",
+                f"int({t}.argmax())",
+                "dice.randint(0, 3)",
+            )
         if kind == 4:
             return f"({self.number(0)} {self.pick('+', '-', '%')} {self.pick('2', '3', self.number(0))})"
         if kind == 5:
@@ -412,7 +466,11 @@ class Writer:
         )
 
     def test(self) -> str:
-        kind = self.draw(st.integers(0, 9))
+        kind = self.draw(st.integers(0, 10))
+        if kind == 10:
+            return (
+                f"{self.tensor(1)}.{self.pick('sum() > 3', 'any()', 'sum().item() < 8', 'mean() == 1', 'max().item()')}"
+            )
         if kind <= 1:
             return f"{self.number()} {self.pick('>', '<', '==')} {self.number()}"
         if kind == 2:
