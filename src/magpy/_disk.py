@@ -82,6 +82,7 @@ class Shelf:
         self.written: Path | None = None
         self._state = weakref.ref(state)
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._dirty = False
         self._kept: Any = None  # until its records are written, since the process may drop it before
         self._built: dict[int, Any] = {}
@@ -133,13 +134,17 @@ class Shelf:
         """Write what this process has recorded."""
         from ._saving import Archive
 
+        with self._writing:
+            self._save(Archive)
+
+    def _save(self, archive_of: Any) -> None:
         with self._lock:
             if not self._dirty:
                 return
             self._dirty = False
         done = False
         try:
-            self._write(Archive)
+            self._write(archive_of)
             done = True
         except OSError as error:
             _say(f"records of {self.folder.name} were not kept: {error}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from magpy_codegen import FactKind, question_parts
+from magpy_codegen import FactKind, mock_parts, question_parts
 from magpy_runtime.archive import SINGLETONS, TEXTS, class_hash, code_hash, is_of_platform, resolve_name, type_name
 from magpy_runtime.capture import instance_dict
 
@@ -112,7 +112,7 @@ class Names:
                 entry["form"] = class_hash(obj)
         elif type(obj) in TEXTS:
             entry["text"] = TEXTS[type(obj)](obj)
-        elif isinstance(obj, types.FunctionType):
+        elif isinstance(obj, types.FunctionType) and entry["kind"] != "built":
             entry["code"] = code_hash(obj.__code__)
         elif isinstance(obj, types.CodeType):
             entry["code"] = code_hash(obj)
@@ -133,6 +133,8 @@ class Names:
             return entry
         if isinstance(obj, enum.Enum) and type(obj).__members__.get(obj.name) is obj:
             return {"kind": "enum", "what": [self.number(type(obj)), obj.name]}
+        if (parts := mock_parts(obj)) is not None:
+            return {"kind": "built", "what": [parts[0], [*map(self.value, parts[1])]], "shared": True}
         entry = self._asked(obj)
         if entry is None:
             entry = self._by_name(obj)

@@ -19,7 +19,7 @@ from ._symbols import (
     UnknownNumber,
     plain,
 )
-from .kinds import builder
+from .kinds import builder, mock_parts
 
 __version__ = "0.1.0"
 
@@ -49,6 +49,7 @@ __all__ = [
     "direct_form",
     "forget_source",
     "make_function",
+    "mock_parts",
     "one_line",
     "plain",
     "question_parts",

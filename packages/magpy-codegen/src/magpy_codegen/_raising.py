@@ -106,6 +106,7 @@ def stubs(frames: tuple[Frame, ...]) -> Callable[[BaseException], None]:
             error.__context__ = context
             del error, context  # the stubs' frames lead back to this one
 
+    throw.frames = frames  # type: ignore[attr-defined]
     return throw
 
 

@@ -17,6 +17,7 @@ import torch
 
 from . import iterators
 from ._archive import class_hash, code_hash
+from ._building import build
 from ._checks import ABSENT, cell_get, dict_get, guard_helpers, keys_match, member_get, same_value
 from .capture import instance_dict, super_lookup, type_lookup
 
@@ -218,6 +219,8 @@ class Finder:
                 return self.at(what[0]).co_consts[what[1]]
             case "question":
                 return question(what[0], tuple(map(self.value, what[1])))
+            case "built":
+                return build(what[0], tuple(map(self.value, what[1])))
             case "abc token":
                 return _token()
             case "ids":
