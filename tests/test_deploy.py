@@ -29,7 +29,7 @@ from magpy_runtime.archive import pack, unpack
 
 FOLDER = Path(__file__).parent / "deploy"
 sys.path.insert(0, str(FOLDER))
-import programs  # noqa: E402
+import deployed  # noqa: E402
 
 RUNTIME = layout.ROOT / "packages" / "magpy-runtime"
 
@@ -44,7 +44,7 @@ def saved(compiled: Any, path: Path) -> magpy.Saved:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The records of `Model`, whose operators run one by one."""
     path = tmp_path_factory.mktemp("archive") / "model.magpy"
-    compiled = magpy.compile(programs.model(), backend="eager")
+    compiled = magpy.compile(deployed.model(), backend="eager")
     with torch.no_grad():
         compiled(torch.randn(4, 8))
     saved(compiled, path)
@@ -55,9 +55,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dynamic(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The records of `dynamic`, with boundaries and children."""
     path = tmp_path_factory.mktemp("archive") / "dynamic.magpy"
-    compiled = magpy.compile(programs.dynamic, backend="eager")
+    compiled = magpy.compile(deployed.dynamic, backend="eager")
     for seed in range(20):
-        compiled(programs.batch(seed))
+        compiled(deployed.batch(seed))
     found = saved(compiled, path)
     assert found.records > 3 and found.unsaved == ()
     return path
@@ -67,13 +67,13 @@ def dynamic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_module(archive: Path) -> None:
-    model = programs.model()
+    model = deployed.model()
     served = magpy_runtime.load(archive, model, on_miss="error")
-    assert isinstance(served, programs.Model) and served.state_dict().keys() == model.state_dict().keys()
+    assert isinstance(served, deployed.Model) and served.state_dict().keys() == model.state_dict().keys()
     with torch.no_grad():
         for _ in range(5):
             x = torch.randn(4, 8)
-            assert programs.alike(served(x), model(x))
+            assert deployed.alike(served(x), model(x))
             assert served(x)["x"] is x
     info = magpy_runtime.info(served)
     assert (info.hits, info.native, info.records, info.differences) == (10, 0, 1, ())
@@ -82,17 +82,17 @@ def test_a_module(archive: Path) -> None:
 def test_weights_may_differ(archive: Path) -> None:
     """Values of parameters are no facts: they are read at each call."""
     torch.manual_seed(5)
-    model = programs.Model().eval()
+    model = deployed.Model().eval()
     served = magpy_runtime.load(archive, model, on_miss="error")
     x = torch.randn(4, 8)
     with torch.no_grad():
-        assert programs.alike(served(x), model(x))
-        model.load_state_dict(programs.model().state_dict())
-        assert programs.alike(served(x), programs.model()(x))
+        assert deployed.alike(served(x), model(x))
+        model.load_state_dict(deployed.model().state_dict())
+        assert deployed.alike(served(x), deployed.model()(x))
 
 
 def test_a_copy_is_served_too(archive: Path) -> None:
-    served = copy.deepcopy(magpy_runtime.load(archive, programs.model(), on_miss="error"))
+    served = copy.deepcopy(magpy_runtime.load(archive, deployed.model(), on_miss="error"))
     with torch.no_grad():
         served.norm.weight.zero_()
         assert (
@@ -106,34 +106,34 @@ def test_a_copy_is_served_too(archive: Path) -> None:
 
 
 def test_boundaries_and_children(dynamic: Path) -> None:
-    served = magpy_runtime.load(dynamic, programs.dynamic, on_miss="error")
+    served = magpy_runtime.load(dynamic, deployed.dynamic, on_miss="error")
     for seed in range(40):
-        assert programs.alike(served(programs.batch(seed)), programs.dynamic(programs.batch(seed)))
+        assert deployed.alike(served(deployed.batch(seed)), deployed.dynamic(deployed.batch(seed)))
     info = magpy_runtime.info(served)
     assert info.hits == 40 and info.native == 0 and sum(info.boundaries.values()) > 80
 
 
 def test_an_outcome_without_a_record_goes_on_natively(tmp_path: Path) -> None:
-    compiled = magpy.compile(programs.dynamic, backend="eager")
+    compiled = magpy.compile(deployed.dynamic, backend="eager")
     small = torch.zeros(3, 3)
     for _ in range(3):
         compiled(small)
     large = torch.full((3, 3), 100.0)
     saved(compiled, tmp_path / "a")
-    served = magpy_runtime.load(tmp_path / "a", programs.dynamic)
-    assert programs.alike(served(small), programs.dynamic(small))
-    assert programs.alike(served(large), programs.dynamic(large))
+    served = magpy_runtime.load(tmp_path / "a", deployed.dynamic)
+    assert deployed.alike(served(small), deployed.dynamic(small))
+    assert deployed.alike(served(large), deployed.dynamic(large))
     info = magpy_runtime.info(served)
     assert info.hits == 1 and info.native == 1
     with pytest.raises(RecordMiss):
-        magpy_runtime.load(tmp_path / "a", programs.dynamic, on_miss="error")(large)
+        magpy_runtime.load(tmp_path / "a", deployed.dynamic, on_miss="error")(large)
 
 
 def test_a_miss(archive: Path) -> None:
-    model = programs.model()
+    model = deployed.model()
     served = magpy_runtime.load(archive, model)
     with torch.no_grad():
-        assert programs.alike(served(torch.ones(3, 8), False), model(torch.ones(3, 8), False))
+        assert deployed.alike(served(torch.ones(3, 8), False), model(torch.ones(3, 8), False))
         info = magpy_runtime.info(served)
         assert info.native == 1 and "positional" in [*info.missed][0]
         with pytest.raises(RecordMiss, match="positional"):
@@ -145,10 +145,10 @@ def test_a_miss(archive: Path) -> None:
 @pytest.mark.parametrize("backend", ["inductor", "eager"])
 def test_training_is_served(tmp_path: Path, backend: str) -> None:
     """With gradients the operators run one by one, so that autograd sees them."""
-    compiled = magpy.compile(programs.model(), backend=backend)
+    compiled = magpy.compile(deployed.model(), backend=backend)
     compiled(torch.randn(4, 8))
     assert saved(compiled, tmp_path / "a").packages == 0
-    one, other, x = programs.model(), programs.model(), torch.randn(4, 8)
+    one, other, x = deployed.model(), deployed.model(), torch.randn(4, 8)
     served = magpy_runtime.load(tmp_path / "a", one, on_miss="error")
     served(x)["y"].sum().backward()
     other(x)["y"].sum().backward()
@@ -195,55 +195,55 @@ def changed_function(function: types.FunctionType, **changes: Any) -> types.Func
 
 
 def test_other_code_is_named(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    consts = (*programs.Model.forward.__code__.co_consts, "more")
-    monkeypatch.setattr(programs.Model, "forward", changed_function(programs.Model.forward, co_consts=consts))
+    consts = (*deployed.Model.forward.__code__.co_consts, "more")
+    monkeypatch.setattr(deployed.Model, "forward", changed_function(deployed.Model.forward, co_consts=consts))
     with pytest.raises(ArchiveMismatch, match=r"forward.* has other code"):
-        magpy_runtime.load(archive, programs.model())
-    served = magpy_runtime.load(archive, programs.model(), strict=False)
+        magpy_runtime.load(archive, deployed.model())
+    served = magpy_runtime.load(archive, deployed.model(), strict=False)
     with torch.no_grad():
-        assert programs.alike(served(torch.ones(4, 8)), programs.model()(torch.ones(4, 8)))
+        assert deployed.alike(served(torch.ones(4, 8)), deployed.model()(torch.ones(4, 8)))
     info = magpy_runtime.info(served)
     assert info.native == 1 and any("other code" in each for each in info.differences)
 
 
 def test_a_changed_class_is_named(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs.Model, "extra", 1, raising=False)
-    with pytest.raises(ArchiveMismatch, match=r"programs\.Model is another class now"):
-        magpy_runtime.load(archive, programs.model())
+    monkeypatch.setattr(deployed.Model, "extra", 1, raising=False)
+    with pytest.raises(ArchiveMismatch, match=r"deployed\.Model is another class now"):
+        magpy_runtime.load(archive, deployed.model())
 
 
 def test_another_class_is_named(archive: Path) -> None:
-    with pytest.raises(ArchiveMismatch, match=r"target is a torch.nn.*Linear, was a programs\.Model"):
+    with pytest.raises(ArchiveMismatch, match=r"target is a torch.nn.*Linear, was a deployed\.Model"):
         magpy_runtime.load(archive, nn.Linear(8, 8))
 
 
 def test_another_structure_is_named(archive: Path) -> None:
     with pytest.raises(ArchiveMismatch, match="target"):
-        magpy_runtime.load(archive, programs.model(3))
+        magpy_runtime.load(archive, deployed.model(3))
 
 
 def test_another_setting_is_named(archive: Path) -> None:
-    model = programs.model()
+    model = deployed.model()
     model.scale = 3.0
     with pytest.raises(ArchiveMismatch, match=r"target\.scale is 3\.0, was 2\.0"):
         magpy_runtime.load(archive, model)
     served = magpy_runtime.load(archive, model, strict=False)
     x = torch.ones(4, 8)
     with torch.no_grad():
-        assert programs.alike(served(x), model(x)) and magpy_runtime.info(served).native == 1
+        assert deployed.alike(served(x), model(x)) and magpy_runtime.info(served).native == 1
         model.scale = 2.0
-        assert programs.alike(served(x), model(x)) and magpy_runtime.info(served).hits == 1
+        assert deployed.alike(served(x), model(x)) and magpy_runtime.info(served).hits == 1
 
 
 def test_other_sizes_of_parameters_are_named(archive: Path) -> None:
-    model = programs.model()
+    model = deployed.model()
     model.layers[0] = nn.Linear(8, 8, dtype=torch.float64)
     with pytest.raises(ArchiveMismatch, match=r"dtype is torch\.float64, was torch\.float32"):
         magpy_runtime.load(archive, model)
 
 
 def test_tied_parameters_are_no_two(archive: Path) -> None:
-    model = programs.model()
+    model = deployed.model()
     model.layers[1].weight = model.layers[0].weight
     with pytest.raises(ArchiveMismatch, match="is the same object as"):
         magpy_runtime.load(archive, model)
@@ -254,7 +254,7 @@ def test_another_environment_is_named(archive: Path, monkeypatch: pytest.MonkeyP
     here = {**magpy_runtime._env.environment(), name: "another"}
     monkeypatch.setattr(magpy_runtime._env, "environment", lambda: here)
     with pytest.raises(ArchiveMismatch, match=f"{name} is another, was "):
-        magpy_runtime.load(archive, programs.model())
+        magpy_runtime.load(archive, deployed.model())
 
 
 def test_devices_and_processor(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_devices_and_processor(archive: Path, monkeypatch: pytest.MonkeyPatch) -
     del manifest["members"]
     archive.with_suffix(".gpu").write_bytes(pack(manifest, members))
     with pytest.raises(ArchiveMismatch, match="lacks avx9000; device cuda Some GPU is not here"):
-        magpy_runtime.load(archive.with_suffix(".gpu"), programs.model())
+        magpy_runtime.load(archive.with_suffix(".gpu"), deployed.model())
 
 
 def test_what_cannot_be_named_is_told(tmp_path: Path) -> None:
@@ -272,8 +272,8 @@ def test_what_cannot_be_named_is_told(tmp_path: Path) -> None:
         return model(x)["y"]
 
     compiled = magpy.compile(apply, backend="eager")
-    compiled(programs.model(), torch.ones(4, 8))
-    with pytest.raises(magpy.UnsavableError, match=r"nothing leads from the target to a programs\.Model"):
+    compiled(deployed.model(), torch.ones(4, 8))
+    with pytest.raises(magpy.UnsavableError, match=r"nothing leads from the target to a deployed\.Model"):
         magpy.save(compiled, tmp_path / "a")
     assert [*tmp_path.iterdir()] == []
 
@@ -284,9 +284,9 @@ def test_others_are_saved_all_the_same(tmp_path: Path) -> None:
 
     compiled = magpy.compile(apply, backend="eager")
     compiled(torch.ones(4, 8))
-    compiled(torch.ones(4, 8), programs.model())
+    compiled(torch.ones(4, 8), deployed.model())
     found = saved(compiled, tmp_path / "a")
-    assert found.records == 1 and len(found.unsaved) == 1 and "programs.Model" in found.unsaved[0]
+    assert found.records == 1 and len(found.unsaved) == 1 and "deployed.Model" in found.unsaved[0]
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_a_thousand_damaged_archives(dynamic: Path, tmp_path: Path, nothing_runs
             damaged = data[:place] + bytes([data[place] ^ 1 << choose.randrange(8)]) + data[place + 1 :]
         path.write_bytes(damaged)
         with pytest.raises(ArchiveError):
-            magpy_runtime.load(path, programs.dynamic)
+            magpy_runtime.load(path, deployed.dynamic)
     assert nothing_runs == []
 
 
@@ -323,18 +323,18 @@ def test_a_thousand_damaged_archives(dynamic: Path, tmp_path: Path, nothing_runs
 def test_foreign_files(tmp_path: Path, data: bytes, nothing_runs: list[str]) -> None:
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(ArchiveError, match="is no record archive"):
-        magpy_runtime.load(tmp_path / "a", programs.dynamic)
+        magpy_runtime.load(tmp_path / "a", deployed.dynamic)
     assert nothing_runs == []
 
 
 def test_an_archive_with_a_consistent_manifest_is_refused_by_its_digest(dynamic: Path, tmp_path: Path) -> None:
     """A digest inside of a file proves nothing about who wrote it."""
     ran: list[Any] = []
-    programs.ran = ran  # type: ignore[attr-defined]
+    deployed.ran = ran  # type: ignore[attr-defined]
     manifest, members = unpack(dynamic.read_bytes())
     del manifest["members"]
     altered = {
-        name: b"import programs\n" + each.replace(b":\n", b":\n    __import__('programs').ran.append(1)\n", 1)
+        name: b"import deployed\n" + each.replace(b":\n", b":\n    __import__('deployed').ran.append(1)\n", 1)
         if name.endswith("guard.py") else each
         for name, each in members.items()
     }  # fmt: skip
@@ -342,9 +342,9 @@ def test_an_archive_with_a_consistent_manifest_is_refused_by_its_digest(dynamic:
     path.write_bytes(pack(manifest, altered))
     digest = hashlib.sha256(dynamic.read_bytes()).hexdigest()
     with pytest.raises(ArchiveError, match="is not the file whose SHA-256 is"):
-        magpy_runtime.load(path, programs.dynamic, digest=digest)
+        magpy_runtime.load(path, deployed.dynamic, digest=digest)
     assert ran == []
-    assert magpy_runtime.load(dynamic, programs.dynamic, digest=digest.upper())
+    assert magpy_runtime.load(dynamic, deployed.dynamic, digest=digest.upper())
 
 
 def test_another_format(archive: Path, tmp_path: Path) -> None:
@@ -353,12 +353,12 @@ def test_another_format(archive: Path, tmp_path: Path) -> None:
     data = pack({**manifest, "format": 99}, members)
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(ArchiveError, match="has format 99"):
-        magpy_runtime.load(tmp_path / "a", programs.model())
+        magpy_runtime.load(tmp_path / "a", deployed.model())
 
 
 def test_the_same_records_give_the_same_file(tmp_path: Path) -> None:
-    compiled = magpy.compile(programs.dynamic, backend="eager")
-    compiled(programs.batch(3))
+    compiled = magpy.compile(deployed.dynamic, backend="eager")
+    compiled(deployed.batch(3))
     assert magpy.save(compiled, tmp_path / "a").digest == magpy.save(compiled, tmp_path / "b").digest
 
 
@@ -446,14 +446,14 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_runtime_alone(clean: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    bert, model = magpy.compile(programs.bert()), magpy.compile(programs.model())
-    dynamic = magpy.compile(programs.dynamic)
+    bert, model = magpy.compile(deployed.bert()), magpy.compile(deployed.model())
+    dynamic = magpy.compile(deployed.dynamic)
     with torch.no_grad():
         for seed in range(3):
-            bert(**programs.sentence(seed))
+            bert(**deployed.sentence(seed))
             model(torch.randn(4, 8))
         for seed in range(20):
-            dynamic(programs.batch(seed))
+            dynamic(deployed.batch(seed))
     for name, compiled in (("bert", bert), ("model", model), ("dynamic", dynamic)):
         found = saved(compiled, tmp_path / f"{name}.magpy")
         assert found.packages >= 1 and found.unsaved == ()

@@ -20,7 +20,7 @@ from serving import equal
 from test_zero_python import instructions
 
 import magpy
-from magpy import _segments
+from magpy_runtime import segments as _segments
 
 _PATH = pathlib.Path(__file__).parent.parent / "benchmarks" / "dynamic_programs.py"
 _SPEC = importlib.util.spec_from_file_location("dynamic_programs", _PATH)

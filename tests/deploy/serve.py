@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-import programs
+import deployed
 import torch
 
 import magpy_runtime
@@ -16,19 +16,19 @@ COMPILE_SIDE = ("magpy", "magpy_codegen", "magpy_refgraph", "magpy_annotations",
 
 def main(folder: Path) -> None:
     """Serve; what was compiled in `folder` has a file for each program."""
-    bert, model = programs.bert(), programs.model()
+    bert, model = deployed.bert(), deployed.model()
     before = {name for name in sys.modules if name.startswith(COMPILE_SIDE)}  # transformers looks into torch._dynamo
     served_bert = magpy_runtime.load(folder / "bert.magpy", bert, on_miss="error")
     served_model = magpy_runtime.load(folder / "model.magpy", model, on_miss="error")
-    dynamic = magpy_runtime.load(folder / "dynamic.magpy", programs.dynamic)
+    dynamic = magpy_runtime.load(folder / "dynamic.magpy", deployed.dynamic)
     equal = 0
     with torch.no_grad():
         for seed in range(100):
             x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
             equal += (
-                programs.alike(served_bert(**programs.sentence(seed)), bert(**programs.sentence(seed)))
-                and programs.alike(served_model(x), model(x))
-                and programs.alike(dynamic(programs.batch(seed)), programs.dynamic(programs.batch(seed)))
+                deployed.alike(served_bert(**deployed.sentence(seed)), bert(**deployed.sentence(seed)))
+                and deployed.alike(served_model(x), model(x))
+                and deployed.alike(dynamic(deployed.batch(seed)), deployed.dynamic(deployed.batch(seed)))
             )
     infos = {"bert": served_bert, "model": served_model, "dynamic": dynamic}
     print(
