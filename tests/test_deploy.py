@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +183,21 @@ def test_effects(tmp_path: Path) -> None:
     served = magpy_runtime.load(tmp_path / "a", logged, on_miss="error")
     x = torch.ones(2)
     assert torch.equal(served(x), torch.full((2,), 4.0)) and x[0] == 2 and log == [1, 1]
+
+
+def test_exceptions(tmp_path: Path) -> None:
+    def said(function: Any) -> str:
+        with pytest.raises(ValueError, match="too large") as caught:
+            function(torch.ones(3))
+        return "".join(traceback.format_exception(caught.value)[-2:]).replace("^", "").rstrip()
+
+    compiled = magpy.compile(deployed.refuse, backend="eager")
+    said(compiled)
+    saved(compiled, tmp_path / "a")
+    served = magpy_runtime.load(tmp_path / "a", deployed.refuse, on_miss="error")
+    lines = [[line for line in said(each).splitlines() if line.strip()] for each in (served, deployed.refuse)]
+    assert lines[0] == lines[1]
+    assert magpy_runtime.info(served).hits == 1
 
 
 # -- what does not fit -------------------------------------------------------------------------------------------------

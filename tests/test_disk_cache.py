@@ -18,7 +18,7 @@ from magpy.cli import main
 
 FOLDER = Path(__file__).parent / "deploy"
 sys.path.insert(0, str(FOLDER))
-import programs  # noqa: E402
+import deployed  # noqa: E402
 
 
 def start(root: Path, backend: str, calls: int) -> subprocess.Popen[str]:
@@ -47,7 +47,7 @@ def test_a_second_process_starts_warm(tmp_path: Path, capsys: pytest.CaptureFixt
     assert second == {"equal": 40, "model": {"monitored": 0, "hits": 20}, "dynamic": {"monitored": 0, "hits": 20}}
     assert main(["cache", "ls", "--dir", str(root)]) == 0
     listed = capsys.readouterr().out
-    assert "1 record of programs.Model" in listed and "records of programs.dynamic" in listed
+    assert "1 record of deployed.Model" in listed and "records of deployed.dynamic" in listed
     assert main(["cache", "clear", "--dir", str(root)]) == 0
     assert "removed 2 archives" in capsys.readouterr().out and archives(root) == []
 
@@ -68,7 +68,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def compiled_once(root: Path, **options: Any) -> Any:
-    compiled = magpy.compile(programs.model(), backend="eager", options={"cache": root}, **options)
+    compiled = magpy.compile(deployed.model(), backend="eager", options={"cache": root}, **options)
     with torch.no_grad():
         compiled(torch.ones(4, 8))
     state = type(compiled)._magpy_state.__get__(compiled).call
@@ -123,4 +123,4 @@ def test_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _disk.cache_folder(None) == (None, "/y")
     assert _disk.cache_folder({"cache": None}) == (None, None)
     with pytest.raises(TypeError, match="cache must be a folder"):
-        magpy.compile(programs.model(), options={"cache": 3})
+        magpy.compile(deployed.model(), options={"cache": 3})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-import programs
+import deployed
 import torch
 
 import magpy
@@ -16,14 +16,14 @@ import magpy
 
 def main(backend: str, calls: int) -> None:
     """Call the programs, and say how that went."""
-    model = magpy.compile(programs.model(), backend=backend)
-    dynamic = magpy.compile(programs.dynamic, backend=backend)
+    model = magpy.compile(deployed.model(), backend=backend)
+    dynamic = magpy.compile(deployed.dynamic, backend=backend)
     equal = 0
     with torch.no_grad():
         for seed in range(calls):
             x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
-            equal += programs.alike(model(x), programs.model()(x))
-            equal += programs.alike(dynamic(programs.batch(seed)), programs.dynamic(programs.batch(seed)))
+            equal += deployed.alike(model(x), deployed.model()(x))
+            equal += deployed.alike(dynamic(deployed.batch(seed)), deployed.dynamic(deployed.batch(seed)))
     found = {name: magpy.info(each) for name, each in (("model", model), ("dynamic", dynamic))}
     said = {name: {"monitored": each.monitored, "hits": each.hits} for name, each in found.items()}
     print(json.dumps({"equal": equal, **said}))

@@ -52,6 +52,13 @@ def dynamic(x: torch.Tensor, count: int = 0) -> tuple[torch.Tensor, list[str]]:
     return x + 1, [*said, "small"]
 
 
+def refuse(x: torch.Tensor) -> torch.Tensor:
+    """Raises."""
+    if x.shape[0] > 2:
+        raise ValueError("too large")
+    return x
+
+
 def batch(seed: int) -> torch.Tensor:
     """An input for `dynamic`."""
     generator = torch.Generator().manual_seed(seed)
