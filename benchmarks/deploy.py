@@ -93,10 +93,19 @@ def child(how: str, archive: str, layers: int, hidden: int, threads: int) -> Non
 def run(how: str, archive: Path, caches: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Run one process."""
     command = [sys.executable, __file__, "--child", how, "--archive", str(archive)]
-    command += ["--layers", str(arguments.layers), "--hidden", str(arguments.hidden), "--threads", str(arguments.threads)]
+    command += [
+        "--layers",
+        str(arguments.layers),
+        "--hidden",
+        str(arguments.hidden),
+        "--threads",
+        str(arguments.threads),
+    ]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(caches)}
     started = time.perf_counter()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -161,7 +170,9 @@ def main() -> int:
         for how, each in found["medians"].items():
             name = how if how in ("magpy", "eager") else f"torch.compile {how}"
             print(f"{name:22}{each['first_s']:12.3f} s{each['later_s'] * 1e3:7.1f} ms{each['process_s']:8.1f} s")
-        print(f"{found['sooner than cold']:.1f} times as soon as cold, {found['sooner than warm']:.1f} times as soon as warm")
+        print(
+            f"{found['sooner than cold']:.1f} times as soon as cold, {found['sooner than warm']:.1f} times as soon as warm"
+        )
     return int(found["sooner than cold"] < COLD or found["sooner than warm"] < WARM or found["difference"] > 1e-4)
 
 
