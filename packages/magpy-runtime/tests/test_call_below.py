@@ -357,6 +357,8 @@ def test_hidden_files():
         assert own(call_below, (), next, (iter(x for x in [5]),), None) == 5
     finally:
         hide(())
+        if (running := sys.modules.get("magpy_runtime._running")) is not None:
+            running.own_files()  # as it was for other tests
 
 
 def test_threads():
