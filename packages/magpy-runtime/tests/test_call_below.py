@@ -357,7 +357,7 @@ def test_hidden_files():
         assert own(call_below, (), next, (iter(x for x in [5]),), None) == 5
     finally:
         hide(())
-        if (running := sys.modules.get("magpy_runtime._running")) is not None:
+        if (running := sys.modules.get("magpy_runtime._own")) is not None:
             running.own_files()  # as it was for other tests
 
 

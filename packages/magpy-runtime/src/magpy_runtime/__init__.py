@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from magpy_runtime._freezing import FrozenCheck, may_freeze
     from magpy_runtime._graph_facts import Hints
+    from magpy_runtime._own import own_files
     from magpy_runtime._record import (
         CountSlots,
         Dispatcher,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from magpy_runtime._running import (
         Damage,
         is_in_graph,
-        own_files,
         raise_again,
         raise_built,
         raise_damage,
@@ -80,7 +80,7 @@ _MODULES = {
     "modes": "_torch",
     "names": "_backends",
     "native_guard": "_checks",
-    "own_files": "_running",
+    "own_files": "_own",
     "raise_again": "_running",
     "raise_built": "_running",
     "raise_damage": "_running",

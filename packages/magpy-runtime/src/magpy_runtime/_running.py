@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import types
 from collections.abc import Callable
@@ -12,23 +11,11 @@ from typing import Any, Final, NoReturn
 import torch
 
 from . import _torch
-from ._native import hide
+from ._own import is_own_file
 from ._record import Record
 
 RUN: Final = re.compile(r"\brun\(")
 """Where a mock runs the graph."""
-
-_own: tuple[str, ...] = ("<magpy ", os.path.dirname(__file__) + os.sep)
-
-
-def own_files(*prefixes: str) -> None:
-    """Files whose frames no program sees: they are left out of tracebacks, and of what looks at its callers."""
-    global _own
-    _own = tuple(dict.fromkeys((*_own, *prefixes)))
-    hide(_own)
-
-
-own_files()
 
 
 class Damage(Exception):
@@ -119,7 +106,7 @@ def raise_built(error: BaseException) -> NoReturn:
     """Raise the exception that a mock has built. The frames in its traceback lead to the mock's, which is emptied."""
     entry = error.__traceback__
     frame = None if entry is None else entry.tb_frame.f_back
-    while frame is not None and frame.f_code.co_filename.startswith(_own):
+    while frame is not None and is_own_file(frame.f_code.co_filename):
         with contextlib.suppress(RuntimeError):  # it is running
             frame.clear()
         frame = frame.f_back
@@ -146,7 +133,7 @@ def strip(error: BaseException) -> None:
     kept: list[types.TracebackType] = []
     entry = error.__traceback__
     while entry is not None:
-        if not entry.tb_frame.f_code.co_filename.startswith(_own):
+        if not is_own_file(entry.tb_frame.f_code.co_filename):
             kept.append(entry)
         else:
             with contextlib.suppress(RuntimeError):  # it is running
@@ -164,7 +151,6 @@ __all__ = [
     "Switching",
     "Updating",
     "is_in_graph",
-    "own_files",
     "raise_again",
     "raise_built",
     "raise_damage",
