@@ -247,7 +247,7 @@ class TrainStep:
 
     def __init__(self) -> None:
         self.model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.002, momentum=0.9)
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self.optimizer.zero_grad()
