@@ -4,8 +4,9 @@ Two steps, both on nodes in topological order.
 
 *Sweep.* Take every operator of one kind that is ready, and all those of that kind that become ready by it, as one part;
 then go on with another kind. Parts come out in the order in which they run, so no part can close a cycle and nothing is
-checked for one. With two kinds (what a backend takes, and the rest) the number of parts is the least that there can be:
-where k operators that a backend takes lie on one path with others in between, no two of them fit into one part.
+checked for one. With two kinds (what a backend takes, and the rest) the number of parts is the least that there can be, and
+so is that of the parts that a backend takes, if it is named as `fewest`: where k operators that it takes lie on one path with
+others in between, no two of them fit into one part.
 
 *Merge.* With three kinds or more the order in which the sweep takes the kinds is a guess, so pairs of parts of one kind
 that are left are tried again. This is where a cycle can arise (A and C in one part around a B between them). There is one
@@ -89,6 +90,7 @@ def partition(
     *,
     in_order: Callable[[torch.fx.Node], bool] = lambda node: False,
     merge: bool = True,
+    fewest: Kind | None = None,
 ) -> Partition:
     """Cut a graph into parts.
 
@@ -97,6 +99,7 @@ def partition(
         kind_of: what takes a node; None for nodes that belong to no part (placeholders, attributes, the output).
         in_order: nodes that must run in the order of the graph, such as those that draw random numbers.
         merge: whether to try the merge step.
+        fewest: the kind that decides between partitions of equally many parts: the one with the fewest of it.
     """
     kinds: dict[torch.fx.Node, Kind] = {}
     for node in graph.nodes:
@@ -105,7 +108,7 @@ def partition(
             kinds[node] = kind
     after = _followers(kinds, in_order)
     checks = Checks()
-    parts = _sweep(kinds, after, checks)
+    parts = _sweep(kinds, after, checks, fewest)
     if merge and len(set(kinds.values())) > 2:
         parts = _Merger(parts, after, checks).run()
     return Partition(parts=tuple(Part(kind=part.kind, nodes=tuple(part.nodes)) for part in parts), checks=checks)
@@ -136,24 +139,29 @@ class _Growing:
 
 
 def _sweep(
-    kinds: dict[torch.fx.Node, Kind], after: dict[torch.fx.Node, list[torch.fx.Node]], checks: Checks
+    kinds: dict[torch.fx.Node, Kind],
+    after: dict[torch.fx.Node, list[torch.fx.Node]],
+    checks: Checks,
+    fewest: Kind | None,
 ) -> list[_Growing]:
-    """The better of the sweeps that start with each of the kinds that can start."""
+    """The best of the sweeps that start with each of the kinds that can start."""
     waiting = dict.fromkeys(kinds, 0)
     for followers in after.values():
         for node in followers:
             waiting[node] += 1
     starts = dict.fromkeys(kinds[node] for node, count in waiting.items() if not count)
-    best: list[_Growing] | None = None
+    best: list[_Growing] = []
+    least: tuple[int, int] | None = None
     for start in starts:
         parts = _sweep_from(start, kinds, after, dict(waiting))
-        if best is None or len(parts) < len(best):
-            best = parts
+        count = (len(parts), sum(part.kind == fewest for part in parts))
+        if least is None or count < least:
+            best, least = parts, count
     order = {node: number for number, node in enumerate(kinds)}
-    for part in best or []:
+    for part in best:
         part.nodes.sort(key=order.__getitem__)
         checks.joined += len(part.nodes) - 1
-    return best or []
+    return best
 
 
 def _sweep_from(

@@ -165,7 +165,7 @@ def _compile(
     if report.refused and not options.fallback:
         text = "; ".join(f"{target}: {reason}" for target, reason in report.refused.items())
         raise UnsupportedOperatorError(text)
-    cut = partition(graph, kinds.get, in_order=lambda node: kinds.get(node) == "torch" and _draws(node))
+    cut = partition(graph, kinds.get, in_order=lambda node: kinds.get(node) == "torch" and _draws(node), fewest="xla")
     report.partition = cut
     report.xla_parts, report.torch_parts = cut.count("xla"), cut.count("torch")
     reports.append(report)
