@@ -34,6 +34,7 @@ class CallRules(ReadingRules):
 
     registry: Registry
     made_classes = False
+    made_functions = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,6 +219,8 @@ class CallRules(ReadingRules):
         meta = type(cls)
         if issubclass(cls, type):
             self.made_classes = True
+        elif cls is types.FunctionType:
+            self.made_functions = True
         if meta is not type:
             call = self.lookup(meta, "__call__")
             if type(call) is types.FunctionType:

@@ -52,6 +52,7 @@ class SpecialRules(OperationRules):
         self.held: list[Any] = []
         self.making = 0
         self.made_classes = False
+        self.made_functions = False
         rules: dict[Any, Any] = {
             isinstance: self.instance_check,
             issubclass: self.subclass_check,

@@ -72,7 +72,18 @@ _QUIET: Final = _BLIND | {print}
 
 _SUSPENDS: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PLAIN_FRAME: Final = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
-_KEPT: Final = ("made_classes", "mode", "mode_on", "failed", "muted", "nested_codes", "links", "direct", "mark")
+_KEPT: Final = (
+    "made_functions",
+    "made_classes",
+    "mode",
+    "mode_on",
+    "failed",
+    "muted",
+    "nested_codes",
+    "links",
+    "direct",
+    "mark",
+)
 
 
 class _Outwards(Exception):
@@ -350,7 +361,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
     def is_old(self, obj: Any) -> bool:
         """Whether a class or function that no read has shown must be older than the call: nothing in it made such."""
         if type(obj) is types.FunctionType:
-            return obj.__code__ not in self.nested_codes
+            return obj.__code__ not in self.nested_codes and not self.made_functions
         if _torch.is_profiler_mark(obj):
             return True
         return issubclass(type(obj), type) and not self.made_classes

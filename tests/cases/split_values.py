@@ -140,3 +140,18 @@ def split_object_dies(c):
 
 _split("text_to_number", lambda x: int(f"{x.sum().item():.0f}") * 2)
 _split("text_to_float", lambda x: float(f"{x.sum().item():.1f}") * x)
+
+
+@keep
+def functions_of_other_code(c: Any) -> Iterator[Any]:
+    """A function that is made from another one's code is as new at each call as one that a `def` makes."""
+
+    def f(x, name):
+        return type(_first)(_first.__code__, {"a": name}, name), x + 1
+
+    f = c(f)
+    seen = []
+    for name in ("p", "q", "q", "q"):
+        made, x = f(X(), name)
+        yield made.__name__, made.__globals__["a"], all(made is not each for each in seen), x
+        seen.append(made)
