@@ -55,6 +55,18 @@ def observed(function: Any, *args: Any) -> tuple[Any, str, list[tuple[str, str, 
     return result, out.getvalue(), handler.lines
 
 
+def users_instructions(function: Any, args: tuple[Any, ...]) -> Counter[str]:
+    """How many instructions of the program and of torch's modules a call runs."""
+    counts = instructions(lambda: observed(function, *args))
+    return Counter(
+        {
+            code: count
+            for code, count in counts.items()
+            if "dynamic_programs" in code or "site-packages/torch/nn" in code
+        }
+    )
+
+
 @pytest.mark.parametrize("name", programs.PROGRAMS)
 def test_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal to eager on every call; after each kind of call was seen, no monitored and no native run."""
@@ -71,32 +83,21 @@ def test_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = magpy.info(compiled)
     assert before.boundaries and before.hits >= CALLS // 2
     outside: Counter[str] = Counter()
-    inside = [False]
     run = _segments.BoundarySite.run
 
     def watched(site: Any, *rest: Any, **keywords: Any) -> Any:
-        tracer, inside[0] = sys.gettrace(), True
+        tracer = sys.gettrace()
         sys.settrace(None)
         try:
             return run(site, *rest, **keywords)
         finally:
-            inside[0] = False
             sys.settrace(tracer)
 
     monkeypatch.setattr(_segments.BoundarySite, "run", watched)
+    assert users_instructions(eager, arguments(0)), "the count sees what eager runs"
     for number in range(CALLS):
-        args = arguments(number)
-
-        def call() -> None:
-            observed(compiled, *args)  # noqa: B023 - called at once
-
-        for code, count in instructions(call).items():
-            if "test_dynamic.py" not in code and "logging" not in code and "dynamic_programs.py) " not in code:
-                outside[code] += count
+        outside += users_instructions(compiled, arguments(number))
     after = magpy.info(compiled)
     assert (after.monitored, after.native) == (before.monitored, before.native), after.reasons
     assert after.hits == before.hits + CALLS
-    users = {
-        code: count for code, count in outside.items() if "dynamic_programs" in code or "site-packages/torch/nn" in code
-    }
-    assert not users
+    assert not outside
