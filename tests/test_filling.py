@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -90,3 +91,25 @@ def test_a_container_that_is_being_built(function: Callable[..., Any]) -> None:
     assert info.hits >= 3
     assert info.reasons == ()
     assert {boundary.reason for boundary in info.boundaries} == {"unannotated-call"}
+
+
+def test_no_garbage_is_collected_behind_a_boundary_either() -> None:
+    """A finalizer that ran inside of a watched operator would be seen as the program's."""
+    seen: list[int] = []
+
+    def notice(phase: str, info: dict[str, int]) -> None:
+        if torch._C._len_torch_function_stack():
+            seen.append(1)
+
+    gc.callbacks.append(notice)
+    before = gc.get_threshold()
+    try:
+        fast = magpy.compile(nested_comprehensions, backend="eager")
+        gc.set_threshold(1, 1, 1)
+        fast(W, [b"a", b"b"])
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(notice)
+    assert magpy.info(fast).boundaries
+    assert seen == []

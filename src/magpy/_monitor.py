@@ -12,7 +12,7 @@ import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from magpy_annotations import Registry
 from magpy_refgraph import EdgeKind, Key
@@ -61,14 +61,21 @@ class Run:
 
 
 class Monitor(SplitRules):
-    """Watches one call of a program and keeps what it saw in a RefGraph and an operator graph."""
+    """Watches one call of a program and keeps what it saw in a RefGraph and an operator graph.
+
+    Attributes:
+        holders: the monitors, by identity, for whose sake no garbage is collected; on all threads.
+        collected: whether garbage was collected when the first of them asked for that.
+    """
+
+    holders: ClassVar[set[int]] = set()
+    collected: ClassVar[bool] = False
 
     def __init__(self, registry: Registry) -> None:
         super().__init__()
         self.registry = registry
         self.planner = Planner(self)
         self.recorder = Recorder(self.plan_for, self.on_enter, self.on_exit, self.on_stop, self.on_failure)
-        self.collecting = False
         self.collectors = {getattr(each, "__code__", None) for each in gc.callbacks}
 
     def run(
@@ -166,14 +173,18 @@ class Monitor(SplitRules):
 
     def collects_not(self) -> None:
         """No garbage is collected from here on: finalizers of unrelated garbage would run inside of the region."""
-        self.collecting = gc.isenabled()
+        if not self.holders:
+            Monitor.collected = gc.isenabled() or self.recorder.collects
+        self.holders.add(id(self))
         gc.disable()
+        self.recorder.collects = False
 
     def collects_again(self) -> None:
-        """Garbage is collected again, if it was."""
-        if self.collecting:
-            self.collecting = False
-            gc.enable()
+        """Garbage is collected again, if it was, and no run of another thread holds it up."""
+        if id(self) in self.holders:
+            self.holders.discard(id(self))
+            if Monitor.collected and not self.holders:
+                gc.enable()
 
     def _natively(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Boundary, started: float

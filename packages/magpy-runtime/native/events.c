@@ -145,11 +145,13 @@ call_protected(Recorder *recorder, PyObject *callback, PyObject *const *args, si
 {
     PyThreadState *tstate = recorder->tstate;
     mp_allow_recursion(tstate, CALLBACK_RECURSION);
-    int collects = PyGC_Disable();
+    bool outer = recorder->collects;
+    recorder->collects = PyGC_Disable() == 1;
     PyObject *result = PyObject_Vectorcall(callback, args, count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-    if (collects) {
+    if (recorder->collects) {
         PyGC_Enable();
     }
+    recorder->collects = outer;
     mp_allow_recursion(tstate, -CALLBACK_RECURSION);
     return result;
 }

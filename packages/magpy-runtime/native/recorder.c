@@ -371,6 +371,23 @@ recorder_get_active(PyObject *object, void *Py_UNUSED(closure))
 }
 
 static PyObject *
+recorder_get_collects(PyObject *object, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(((Recorder *)object)->collects);
+}
+
+static int
+recorder_set_collects(PyObject *object, PyObject *value, void *Py_UNUSED(closure))
+{
+    int truth = value == NULL ? 0 : PyObject_IsTrue(value);
+    if (truth < 0) {
+        return -1;
+    }
+    ((Recorder *)object)->collects = truth;
+    return 0;
+}
+
+static PyObject *
 recorder_get_error(PyObject *object, void *Py_UNUSED(closure))
 {
     Recorder *self = (Recorder *)object;
@@ -414,6 +431,8 @@ static PyMethodDef recorder_methods[] = {
 
 static PyGetSetDef recorder_getset[] = {
     {"active", recorder_get_active, NULL, "Whether the capture runs and was not stopped.", NULL},
+    {"collects", recorder_get_collects, recorder_set_collects,
+     "Inside a callback: whether garbage is collected again after it.", NULL},
     {"error", recorder_get_error, NULL, "The first exception of a callback, or None.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

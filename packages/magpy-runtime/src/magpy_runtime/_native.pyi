@@ -21,6 +21,7 @@ class Recorder:
         on_stop: Callable[[], Any] | None = None,
         on_error: Callable[[BaseException], Any] | None = None,
     ) -> Recorder: ...
+    collects: bool
     @property
     def active(self) -> bool: ...
     @property
