@@ -511,6 +511,7 @@ class Compiled(Dispatcher):
     def _draft(self, monitor: Monitor, run: Run) -> Refusal | None:
         """The last segment of a run, which ends with the call."""
         started = time.perf_counter()
+        monitor.collects_not()  # what is made here lives on: looking through it again and again takes half of the time
         try:
             draft = make_draft(
                 monitor,
@@ -530,6 +531,7 @@ class Compiled(Dispatcher):
         except Exception as error:
             return settle(internal_error(error))
         finally:
+            monitor.collects_again()
             self._add_time("generate", time.perf_counter() - started)
         monitor.drafts.append((monitor.point, draft))
         return None
