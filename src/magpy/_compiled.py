@@ -32,7 +32,7 @@ from magpy_runtime import (
     wrap,
 )
 from magpy_runtime.capture import NULL, call_below, instance_dict, resume
-from magpy_runtime.segments import BoundarySite, Point, Tree, following
+from magpy_runtime.segments import BoundarySite, Point, Tree, following, line_of
 
 from . import _torch
 from ._disk import Shelf
@@ -49,6 +49,7 @@ from ._verify import VerificationWarning, can_verify, verify
 
 _ATTEMPTS: Final = 3
 _LONGEST_WAIT: Final = 1 << 16
+_REFUSALS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Compiled(Dispatcher):
         pending: records whose graphs are being compiled.
         late: an error of the worker's, to be raised by the next call.
         thawed: paths of tensors that are updated too often to be constants.
+        refusals: how often operators were set apart because the backend had refused a graph.
         nested: what serves frames inside of what runs natively.
         disk: its records on disk, None where there is no such cache.
     """
@@ -128,6 +130,7 @@ class Compiled(Dispatcher):
         self.pending = Pending()
         self.late: FullGraphError | None = None
         self.thawed: set[Any] = set()
+        self.refusals = 0
         self.nested: Nested | None = None
         self.disk = None if config.cache is None else Shelf(self, config)
         tell("made", self)
@@ -551,7 +554,7 @@ class Compiled(Dispatcher):
             try:
                 record = draft.finish(self.config.backend)
             except Refusal as boundary:
-                return made, settle(boundary)
+                return made, self._set_apart(draft, settle(boundary), monitor)
             except Exception as error:
                 return made, settle(internal_error(error))
             finally:
@@ -567,6 +570,33 @@ class Compiled(Dispatcher):
                 point.cache.add(record)
                 point.failures = 0
         return made, None
+
+    def _set_apart(self, draft: Draft, problem: Refusal, monitor: Monitor | None = None) -> Refusal:
+        """The backend has refused a graph. Operators that it cannot take are boundaries in the next monitored run.
+
+        Args:
+            draft: the record.
+            problem: what the backend said.
+            monitor: of the run, if that has just ended.
+
+        Returns:
+            Why there is no record.
+        """
+        hints = self.tree.hints
+        fresh = {name: place for name, place in draft.refused.items() if place not in hints}
+        if not fresh or self.config.fullgraph or self.refusals >= _REFUSALS:
+            return problem
+        self.refusals += 1
+        for name, place in fresh.items():
+            hints[place] = ("backend-operator", f"{name}: {problem.detail.partition(chr(10))[0]}")
+            self._avoid(place)
+            if monitor is not None:
+                monitor.hint = place
+        code, unit = place
+        reason = Refusal("backend-operator", hints[place][1], code.co_filename, line_of(code, unit))
+        for note in getattr(problem, "__notes__", ()):
+            reason.add_note(note)
+        return reason
 
     def _wrap(self, record: Record) -> None:
         """A graph was compiled."""
@@ -585,6 +615,10 @@ class Compiled(Dispatcher):
             cache.add(record)
             return
         _forget(record)
+        reason = self._set_apart(draft, problem)
+        if reason is not problem:
+            self._note(reason)
+            return
         self.failures += 1
         try:
             self._refuse(problem)
@@ -663,6 +697,7 @@ class Compiled(Dispatcher):
         self.warned = False
         self.latest = self.late = None
         self.thawed = set()
+        self.refusals = 0
         self.nested = None
         for record in [*records, *self.pending.clear()]:
             _forget(record)

@@ -88,7 +88,7 @@ class Planner:
                 item = maker(instruction)
             if item is not None:
                 plan[instruction.offset // 2] = item
-        for (owner, index), reason in self.rules.hints().items():
+        for (owner, index), reason in [*self.rules.hints().items()]:  # a worker may add some
             if owner is code:
                 plan[index] = (self.rules.hinted, None, 0, 0, reason)
                 if (

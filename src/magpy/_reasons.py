@@ -40,6 +40,11 @@ _TABLE = (
         advice="Try backend='eager' to see whether the graph itself is sound, and report the backend's error.",
     ),
     Reason(
+        slug="backend-operator",
+        message="the backend cannot take an operator, which runs eagerly between compiled parts: {detail}",
+        advice="Nothing needs to be done; an operator with a fixed result shape may be taken where one without is not.",
+    ),
+    Reason(
         slug="class-changed",
         message="a class attribute was set that other lookups of the run may have gone through: {detail}",
         advice="Set class attributes outside of the compiled function.",

@@ -8,7 +8,7 @@ import functools
 import time
 import types
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,6 +43,7 @@ from magpy_runtime import (
 )
 
 from . import _torch
+from ._blame import Place, operators_to_blame
 from ._failures import internal_error, locate
 from ._forms import add_native_form
 from ._freeze import frozen_inputs
@@ -149,6 +150,9 @@ class Draft:
         constants: numbers of the inputs that become constants.
         lifted: what differs from call to call and is an input of the graph.
         form: gives the record its native form, again when its guard has changed.
+        places: by name of a node of the graph the instruction that called the operator.
+        shaped: names of nodes of operators whose result's shape depends on values.
+        refused: operators that the backend cannot take, by name their instructions, once it has refused the graph.
     """
 
     record: Record
@@ -157,6 +161,9 @@ class Draft:
     constants: tuple[int, ...] = ()
     lifted: LiftedPart | None = None
     form: Callable[[], None] = lambda: None
+    places: dict[str, Place] = field(default_factory=dict)
+    shaped: frozenset[str] = frozenset()
+    refused: dict[str, Place] = field(default_factory=dict)
 
     def finish(self, backend: Any) -> Record:
         """Compile the graph.
@@ -185,9 +192,10 @@ class Draft:
             else:
                 record.run = backend(record.graph, self.inputs)
         except Exception as error:
+            self.refused = operators_to_blame(record.graph.graph, self.places, self.shaped, error)
             raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
         finally:
-            self.inputs = []
+            self.inputs, self.places = [], {}
             if modes is not None:
                 _torch.restore_modes(modes)
             record.timings["backend"] = time.perf_counter() - started
@@ -341,7 +349,8 @@ def make_draft(
     plain = leave is None and raised is None and not changes
     form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)
     form()
-    return Draft(record, inputs, entry, constants, lifted, form)
+    places = operators.places if record.graph is not None else {}
+    return Draft(record, inputs, entry, constants, lifted, form, places, frozenset(operators.shaped))
 
 
 def _modes_changed(entry: Entry) -> tuple[tuple[Any, ...], ...]:

@@ -56,7 +56,9 @@ _FRAMES: Final = frozenset({sys._getframe, inspect.currentframe})
 _STABLE: Final = frozenset({"f_code", "f_globals", "f_builtins", "f_back", "f_lineno", "f_lasti"})
 _SHOWN: Final = getattr(warnings, "_showwarnmsg").__code__  # noqa: B009 - typeshed does not know it
 
-_TENSOR_READS: Final = frozenset({"tensor-value", "dynamic-shape", "array-contents", "update-then-raise"})
+_TENSOR_READS: Final = frozenset(
+    {"tensor-value", "dynamic-shape", "array-contents", "update-then-raise", "backend-operator"}
+)
 """Reasons of operations that let nobody refer to their arguments."""
 
 _BLIND: Final = frozenset(

@@ -128,12 +128,16 @@ class TensorRules(SpecialRules):
             self.check_dynamic(function, kwargs)
         out = run(*args, **kwargs)
         node = self.operators.call(function, fx_args, fx_kwargs, where)
+        place = self.recorder.pending()[-1:]
+        self.operators.places.update((node.name, each) for each in place)
+        if dynamic and kind is OpKind.DYNAMIC_SHAPE:
+            self.operators.shaped.add(node.name)
         if dynamic:
             self.note_dynamic(node, name_of(function), out, len(args) == 1 and not kwargs)
         self.operator_count += 1
         self.note_constant(node, op, kind, name_of(function), fx_args, fx_kwargs)
         if kind is OpKind.INPLACE or "out" in kwargs or any(each != "out" for each in op.mutates):
-            self.updates.append(self.recorder.pending()[-1:])
+            self.updates.append(place)
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
         self.mutates = self.mutates or self.inplace or any(each != "out" for each in op.mutates)
         self.random = self.random or op.random

@@ -56,6 +56,8 @@ class OperatorGraph:
         inputs: the RefGraph nodes of the placeholders, in order.
         written: placeholders that an operator updates without moving their version counters.
         constants: nodes whose tensors have the same values at every call, since no input reaches them.
+        places: by name of a node the instruction that called the operator, where that is known.
+        shaped: names of nodes of operators whose result's shape depends on values.
     """
 
     def __init__(self) -> None:
@@ -63,6 +65,8 @@ class OperatorGraph:
         self.inputs: list[Node] = []
         self.constants: set[torch.fx.Node] = set()
         self.written: set[torch.fx.Node] = set()
+        self.places: dict[str, tuple[types.CodeType, int]] = {}
+        self.shaped: set[str] = set()
         self._last_input: torch.fx.Node | None = None
 
     def input(self, node: Node, tensor: torch.Tensor) -> torch.fx.Node:

@@ -166,7 +166,7 @@ def with_fake_inputs(
     copies = [_torch.fake(fake_mode, each) for each in inputs]
     versions = [version_of(each) for each in copies]
     try:
-        with fake_mode:
+        with fake_mode, _torch.unbacked_ignored(fake_mode):
             outputs = runs_examples(module, fake_mode).run(*copies)
         if note is not None:
             note(module, copies, versions, outputs)

@@ -75,7 +75,7 @@ class SymbolicGraph:
                 self._fake(number, each, of) for number, (each, of) in enumerate(zip(inputs, varying, strict=True))
             ]
             self.fakes = [fake for fake, _ in pairs]
-            with self._mode, _torch.convolutions_by_hint():
+            with self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
                 runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
         except NotSymbolic:
             raise

@@ -210,6 +210,11 @@ def fake(mode: Any, tensor: torch.Tensor) -> Any:
 _imported: list[bool] = []
 
 
+def unbacked_ignored(mode: Any) -> contextlib.AbstractContextManager[Any]:
+    """Sizes that depend on values and turn up here need not turn up in a graph that is traced under the same mode."""
+    return mode.shape_env.ignore_fresh_unbacked_symbols()  # type: ignore[no-any-return]
+
+
 def fake_mode() -> Any:
     """A mode that makes fake tensors with a shape environment, without which torch's disk caches are bypassed."""
     from torch._subclasses.fake_tensor import FakeTensorMode
