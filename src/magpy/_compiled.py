@@ -240,6 +240,7 @@ class Compiled(Dispatcher):
         while True:
             function, args, keywords, slots = left
             site.taken += 1
+            made = function is _torch.TOLIST
             error = outcome = None
             try:
                 outcome = site.run(function, args, keywords, slots, self._frames)
@@ -260,7 +261,7 @@ class Compiled(Dispatcher):
                 problem = settle(internal_error(failed))
             if found is None:
                 del slots
-                return self._side_exit(point, box) if problem is None else self._resume(point, box)
+                return self._side_exit(point, box, made) if problem is None else self._resume(point, box)
             record, bound = found
             site.likely[point] = id(record)
             random_state = torch.default_generator.get_state() if record.random else None
@@ -296,8 +297,14 @@ class Compiled(Dispatcher):
         frames, error = point.rebuild(following, box.pop())
         return resume(frames, error)
 
-    def _side_exit(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
-        """No segment fits: the program goes on, and is watched where that may give one."""
+    def _side_exit(self, point: Point, box: list[tuple[Any, ...]], made: bool) -> Any:
+        """No segment fits: the program goes on, and is watched where that may give one.
+
+        Args:
+            point: where it goes on.
+            box: holds the slots.
+            made: whether nobody but the program holds what the boundary operation gave.
+        """
         if point.cache.full and not point.refused:
             point.refused = True
             self._note(Refusal("record-limit", f"after a boundary in {point.frames[-1].code.co_qualname}"))
@@ -315,7 +322,7 @@ class Compiled(Dispatcher):
             try:
                 if point.cache.records:
                     point.cache.note_miss(box[0], {})
-                monitor = make_monitor(registry(), self.config.dynamic, point.cache.unstable, box[0], {}, point)
+                monitor = make_monitor(registry(), self.config.dynamic, point.cache.unstable, box[0], {}, point, made)
                 monitor.prepare(self.tree, point, point.cache.unstable, self._freeze())
             except Refusal as boundary:
                 problem = boundary

@@ -8,6 +8,7 @@ tensor's sizes. Everything else reads the number's value, which then has to be t
 from __future__ import annotations
 
 import dis
+import sys
 import types
 from collections.abc import Iterable
 from dataclasses import replace
@@ -39,6 +40,12 @@ _MOVES: Final = frozenset(
      "RETURN_VALUE", "YIELD_VALUE"}
 )  # fmt: skip
 """Instructions that hand on references, or call Python code, and look at no number."""
+
+_LONGEST_LIST: Final = 64
+"""So many numbers of a list are lifted."""
+
+_OWN_REFERENCES: Final = 3
+"""References to an object in a container and in a variable, while they are counted."""
 
 _ITERATES: Final = frozenset({"GET_ITER", "GET_YIELD_FROM_ITER", "UNPACK_SEQUENCE", "UNPACK_EX", "LIST_EXTEND"})
 """Of these, instructions that look into a string."""
@@ -85,8 +92,43 @@ def find_outcomes(point: Any, args: tuple[Any, ...]) -> frozenset[Any]:
     )
 
 
+def made_list(point: Any, args: tuple[Any, ...], made: bool) -> list[Any] | None:
+    """The list of numbers that a boundary operation has just made, None if it made none.
+
+    Args:
+        point: where the program goes on.
+        args: its slots.
+        made: whether the operation was one whose outcome nobody else holds.
+    """
+    if not made or len(args) != sum(shape.size for shape in point.frames) + 1 or type(args[-1]) is not list:
+        return None
+    return args[-1] if 0 < _count(args[-1]) <= _LONGEST_LIST else None
+
+
+def _held_by_nobody_else(args: tuple[Any, ...]) -> set[int]:
+    """The identities of lists among some slots that only these hold."""
+    found: set[int] = set()
+    for value in args:
+        if type(value) is list:
+            slots = sum(each is value for each in args)
+            if sys.getrefcount(value) - slots < _OWN_REFERENCES:
+                found.add(id(value))
+    return found
+
+
+def _count(values: list[Any]) -> int:
+    """How many numbers there are in nested lists."""
+    return sum(_count(each) if type(each) is list else 1 for each in values)
+
+
 def make_monitor(
-    registry: Registry, dynamic: bool | None, unstable: Iterable[Any], args: Any, kwargs: Any, point: Any = None
+    registry: Registry,
+    dynamic: bool | None,
+    unstable: Iterable[Any],
+    args: Any,
+    kwargs: Any,
+    point: Any = None,
+    made: bool = False,
 ) -> Monitor:
     """A monitor for the next run; see `find_wish`.
 
@@ -97,6 +139,7 @@ def make_monitor(
         args: positional arguments, or the slots of `point`.
         kwargs: keyword arguments.
         point: where the program goes on, None for the call itself.
+        made: whether the last slot is an outcome that nobody else holds.
     """
     wish = find_wish(dynamic, unstable, args, kwargs)
     if dynamic is not False and point is not None and point.cache.records:
@@ -104,14 +147,19 @@ def make_monitor(
         if outcomes:
             wish = wish or Wish()
             wish = replace(wish, facts=wish.facts | outcomes)
-    return Monitor(registry) if wish is None else LiftingMonitor(registry, wish, dynamic)
+        if made_list(point, args, made) is not None:
+            wish = wish or Wish()
+    return Monitor(registry) if wish is None else LiftingMonitor(registry, wish, dynamic, made)
 
 
 class LiftingMonitor(LiftedTensors):
     """Watches one call with lifted numbers."""
 
-    def __init__(self, registry: Registry, wish: Wish, dynamic: bool | None) -> None:
+    def __init__(self, registry: Registry, wish: Wish, dynamic: bool | None, made: bool) -> None:
         super().__init__(registry)
+        self.made = made
+        self.sole: set[int] = set()
+        self.handed: Numbers | None = None
         self.dynamic_option = dynamic
         self._start(wish)
         self._watch_builtins()
@@ -128,11 +176,61 @@ class LiftingMonitor(LiftedTensors):
         facts = frozenset(key for key in unstable if type(key) is tuple and key and key[0] in ("number", "size"))
         outcomes = find_outcomes(point, args) if self.dynamic_option is not False else frozenset()
         old = self.numbers
+        self.sole = set()
+        self.handed = old if old else None
         self._start(Wish(everything=self.dynamic_option is True, facts=facts | outcomes))
         self.has_slots = True
         super()._renew(point, self._handed_on(old, args, sum(shape.size for shape in point.frames)))
         self._watch_builtins()
         self.flush()
+
+    def slots(self, point: Any, args: tuple[Any, ...]) -> None:
+        """The external state of a segment; numbers in a list that an operation has just made are lifted in it."""
+        super().slots(point, args)
+        old, self.handed = self.handed, None
+        if self.dynamic_option is False:
+            return
+        made = made_list(point, args, self.made)
+        self.where = lambda: None  # type: ignore[method-assign]
+        try:
+            for value in args:
+                if type(value) is list and (value is made or id(value) in self.sole or old):
+                    node = self.find(value)
+                    if isinstance(node, Node) and _count(value) <= _LONGEST_LIST:
+                        self._lift_items(node, value, value is made or id(value) in self.sole, value is made, old)
+        finally:
+            del self.where
+        self.flush()
+
+    def _lift_items(self, node: Node, values: list[Any], sole: bool, made: bool, old: Numbers | None) -> None:
+        """Lift numbers in a list.
+
+        Args:
+            node: of the list.
+            values: the list.
+            sole: whether nobody but the program's frame holds it, so that objects of their own can be put in it.
+            made: whether a boundary operation has just made it.
+            old: numbers that the last segment lifted; they have such objects.
+        """
+        for index in range(len(values)):  # `enumerate` would hold the element once more
+            value = values[index]
+            key = Key(EdgeKind.ITEM, index)
+            carried = old is not None and old.find(value) is not None
+            wanted = is_number(value) and ((made and type(value) is float) or self.is_wanted(node, key))
+            if carried or (sole and wanted):
+                root = self.root(node, key, value)
+                if carried:
+                    self.numbers.adopt(value, root)
+                else:
+                    values[index] = value = self.numbers.carry(root)
+                if made:
+                    self.outcomes.add(root)
+                self.read_length(node, values)
+                self.follow(node, key, value)
+            elif type(value) is list and (made or not sole or sys.getrefcount(value) <= _OWN_REFERENCES):
+                target = self.follow(node, key, value)
+                if isinstance(target, Node):
+                    self._lift_items(target, value, sole, made, old)
 
     def _handed_on(self, old: Numbers, args: tuple[Any, ...], pushed: int) -> tuple[Any, ...]:
         """The slots of a segment, with objects of their own for numbers that are lifted in it.
@@ -162,6 +260,7 @@ class LiftingMonitor(LiftedTensors):
         """Watch a call, or the rest of one; arguments and slots that are lifted are objects of their own."""
         self.has_slots = box is not None
         if box is not None:
+            self.sole = _held_by_nobody_else(box[0])
             box[0] = self.lifted_arguments(box[0], {})[0]
         else:
             args, kwargs = self.lifted_arguments(args, kwargs)

@@ -163,7 +163,7 @@ class LiftedReferences(Monitor):
         super().note_item(node, name, value, where)
         if is_number(value):
             key = self.item_key(name)
-            if self.is_wanted(node, key):
+            if self.numbers.find(value) is None and self.is_wanted(node, key):
                 self._read_root(node, key)
 
     def _read_root(self, node: Node, key: Key) -> None:

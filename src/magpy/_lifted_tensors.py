@@ -23,6 +23,16 @@ _ARITHMETIC = {
 }  # fmt: skip
 
 
+_MOST_PARTS = 64
+
+
+def _all_of_type(parts: Any, kind: type) -> bool:
+    """Whether nested lists hold numbers of one type alone."""
+    if type(parts) is list:
+        return all(_all_of_type(each, kind) for each in parts)
+    return type(parts) is kind
+
+
 class LiftedTensors(LiftedCalls):
     """Rules for torch's operators on lifted numbers and varying sizes.
 
@@ -57,6 +67,8 @@ class LiftedTensors(LiftedCalls):
             self.measured.clear()
             self.carriers.clear()
             self._resized(args)
+        elif name == "tensor" and len(args) == 1 and type(args[0]) is list and not kwargs.keys() - {"dtype", "device"}:
+            self._made_of_parts(args[0], out)
         elif name in _MAKERS or name in _ARITHMETIC:
             self._carry(name, args, kwargs, out)
         return out
@@ -92,6 +104,15 @@ class LiftedTensors(LiftedCalls):
             self.carriers[node.tag] = self.numbers.compute(
                 value, f"{{}} {SYMBOLS[method]} {{}}", BINARY[method], (left, right)
             )
+
+    def _made_of_parts(self, parts: list[Any], out: torch.Tensor) -> None:
+        """A tensor was made of nested lists of numbers of which some are lifted."""
+        node = self.find(out)
+        kind = {torch.float32: float, torch.float64: float, torch.int64: int}.get(out.dtype)
+        if kind is None or node is None or node.tag is None or not self.numbers.reached(parts):
+            return
+        if 0 < out.numel() <= _MOST_PARTS and _all_of_type(parts, kind):
+            node.tag.meta["parts"] = {"dtype": out.dtype, "device": out.device}
 
     def _known_int(self, arg: Any) -> Any:
         """An int, the expression of one, or what a tensor is known to hold; None for all else."""

@@ -137,10 +137,14 @@ class LiftedPart:
         return self._static is not None
 
     def static_graph(self) -> torch.fx.GraphModule:
-        """The graph for numbers and sizes that are as they were in the monitored run. It gets the numbers, too."""
+        """The graph for numbers and sizes that are as they were in the monitored run. It takes no numbers."""
         assert self._static is not None
         graph, self._static = self._static, None
         fold(graph, lambda node: node.meta["number"].value)
+        for node in graph.graph.find_nodes(op="placeholder"):
+            if "number" in node.meta:
+                graph.graph.erase_node(node)
+        graph.recompile()
         return graph
 
     def _check(self, graph: torch.fx.GraphModule, symbolic: SymbolicGraph) -> None:
@@ -281,7 +285,20 @@ def _plain_carriers(graph: torch.fx.GraphModule) -> None:
         elif node.op == "call_function" and node.target is torch.tensor and isinstance(node.args[0], torch.fx.Node):
             node.target = torch.scalar_tensor
             node.kwargs = {"dtype": torch.int64, **node.kwargs}
+    for node in list(graph.graph.nodes):
+        if "parts" in node.meta:
+            with graph.graph.inserting_before(node):
+                made = _stacked(graph.graph, node.args[0], node.meta.pop("parts"))
+            node.replace_all_uses_with(made)
+            graph.graph.erase_node(node)
     graph.recompile()
+
+
+def _stacked(graph: torch.fx.Graph, parts: Any, options: dict[str, Any]) -> torch.fx.Node:
+    """The tensor of nested lists of numbers, made without looking at these."""
+    if isinstance(parts, (list, tuple)):
+        return graph.call_function(torch.stack, ([_stacked(graph, each, options) for each in parts],))
+    return graph.call_function(torch.scalar_tensor, (parts,), options)
 
 
 def fold(graph: torch.fx.GraphModule, constant: Callable[[torch.fx.Node], Any]) -> None:

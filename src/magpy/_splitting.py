@@ -85,6 +85,7 @@ _KEPT: Final = (
     "links",
     "direct",
     "mark",
+    "made",
 )
 
 
@@ -104,12 +105,14 @@ class SplitRules(FrameRules, WatchedTensorRules):
         drafts: the segments that are over, each with the point at which it starts (None: the call itself).
         point: the point at which the current segment starts.
         hint: an instruction that the next run should take for a boundary as a whole.
+        made: whether nobody but the program holds what the boundary operation gave.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.direct: Any = None
         self.links: list[bool] = []
+        self.made = False
 
     def prepare(
         self, tree: Tree | None, point: Point | None, unstable: set[Any], freeze: set[Any] | None = None
@@ -280,6 +283,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.muted = True
         self.graph.release()  # objects live as long as the program holds them
         self.collects_again()
+        self.made = what.function is _torch.TOLIST
         self.pending = (site, slots, len(frames[-1][4]), held)
         recorder.divert(self.crossed, 0)
 

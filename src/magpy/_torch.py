@@ -89,6 +89,7 @@ def is_profiler_mark(obj: Any) -> bool:
     )
 
 
+TOLIST: Final = torch.Tensor.tolist
 TENSOR_BASE: Final = torch._C.TensorBase
 sym_sqrt: Final = torch._sym_sqrt  # type: ignore[attr-defined]
 MARKS: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
