@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Batch sizes, sequence lengths and numbers that vary: monitored runs, equality with eager, and call times.
 
-    python benchmarks/dynamic_shapes.py [--quick] [--backend inductor|eager] [--only bert-batch,...] [--json FILE] [--no-torch]
+    python benchmarks/dynamic_shapes.py [--size full|reduced|quick] [--backend inductor|eager] [--only bert-batch,...]
+                                        [--rounds 3] [--out FILE] [--no-torch]
 
-Each model is called with each size in turn, twice over: in the first round records are made, in the second each call is
-timed, after one that is not. Times are medians over the sizes of a call's time divided by that of `torch.compile(model,
-dynamic=None)` in the same process, called with the same sizes in the same order; `eager` likewise. The table names each
-monitored run beyond the second: a question that the program itself asks of a size and that came out otherwise.
+Each model is called with each size in turn: in the first round records are made, and every result is compared with eager's.
+Then each size is timed, the kinds in turn, after one call of each that does not count. A ratio is the median over the sizes
+of the median of a call's time divided by that of `torch.compile(model, dynamic=None)`, or of eager, in the same process, with
+the same sizes in the same order. The table names each monitored run beyond the second: a question that the program itself
+asks of a size and that came out otherwise. `reduced` models have the real widths and fewer layers, and smaller pictures, for
+a compiler that takes minutes for a whole one; `quick` ones are toys.
 """
 
 from __future__ import annotations
@@ -49,42 +52,54 @@ class Row:
     first: float = 0.0
     against_torch: float | None = None
     against_eager: float | None = None
+    worst_against_torch: float | None = None
     torch_graphs: int | None = None
+    torch_first: float | None = None
+    later: int = 0
     lifted: list[str] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
 
-def resnet(quick: bool) -> nn.Module:
-    """ResNet-50, or a small one."""
+def resnet(scale: str) -> nn.Module:
+    """ResNet-50, or one with fewer blocks."""
     from models.resnet import ResNet, resnet50
 
-    return ResNet((1, 1, 1, 1)) if quick else resnet50()
+    return resnet50() if scale == "full" else ResNet((1, 1, 1, 1))
 
 
-def densenet(quick: bool) -> nn.Module:
-    """DenseNet-121, or a small one."""
+def densenet(scale: str) -> nn.Module:
+    """DenseNet-121, or one with fewer layers."""
     from models.densenet import DenseNet, densenet121
 
-    return DenseNet(8, (2, 2), 16) if quick else densenet121()
+    if scale == "full":
+        return densenet121()
+    return DenseNet(32, (3, 3, 3), 64) if scale == "reduced" else DenseNet(8, (2, 2), 16)
 
 
-def bert(quick: bool) -> nn.Module:
-    """BERT, base or small, from transformers."""
+_SMALL: dict[str, dict[str, int]] = {
+    "full": {},
+    "reduced": {"num_hidden_layers": 2},
+    "quick": {
+        "vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128
+    },
+}  # fmt: skip
+
+
+def bert(scale: str) -> nn.Module:
+    """BERT, base or less, from transformers."""
     from transformers import BertConfig, BertModel
 
-    small = dict(vocab_size=500, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
-    config: Any = BertConfig(**(small if quick else {}))
+    config: Any = BertConfig(**_SMALL[scale])
     return BertModel(config)
 
 
-def deberta(quick: bool) -> nn.Module:
-    """DeBERTa, base or small, from transformers."""
+def deberta(scale: str) -> nn.Module:
+    """DeBERTa, base or less, from transformers."""
     from transformers import DebertaConfig, DebertaModel
 
-    small = dict(vocab_size=500, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
     relative = dict(relative_attention=True, pos_att_type=["c2p", "p2c"], max_relative_positions=-1)
-    config: Any = DebertaConfig(**relative, **(small if quick else {}))
+    config: Any = DebertaConfig(**relative, **_SMALL[scale])
     return DebertaModel(config)
 
 
@@ -103,14 +118,15 @@ def tokens(batch: int | None, length: int | None) -> Callable[[int], tuple[tuple
     return make
 
 
-SERIES: dict[str, tuple[Callable[[bool], nn.Module], Any, tuple[int, ...]]] = {
-    "resnet-batch": (resnet, lambda quick: pictures(64 if quick else 224), BATCHES),
-    "densenet-batch": (densenet, lambda quick: pictures(64 if quick else 224), BATCHES),
-    "bert-batch": (bert, lambda quick: tokens(None, 24 if quick else 128), BATCHES),
-    "deberta-batch": (deberta, lambda quick: tokens(None, 24 if quick else 128), BATCHES),
-    "bert-length": (bert, lambda quick: tokens(2, None), LENGTHS),
-    "deberta-length": (deberta, lambda quick: tokens(2, None), LENGTHS),
+SERIES: dict[str, tuple[Callable[[str], nn.Module], Any, tuple[int, ...]]] = {
+    "resnet-batch": (resnet, lambda scale: pictures(224 if scale == "full" else 64), BATCHES),
+    "densenet-batch": (densenet, lambda scale: pictures(224 if scale == "full" else 64), BATCHES),
+    "bert-batch": (bert, lambda scale: tokens(None, _WORDS[scale]), BATCHES),
+    "deberta-batch": (deberta, lambda scale: tokens(None, _WORDS[scale]), BATCHES),
+    "bert-length": (bert, lambda scale: tokens(2, None), LENGTHS),
+    "deberta-length": (deberta, lambda scale: tokens(2, None), LENGTHS),
 }
+_WORDS = {"full": 128, "reduced": 64, "quick": 24}
 
 
 def difference(one: Any, other: Any) -> float:
@@ -132,15 +148,16 @@ def difference(one: Any, other: Any) -> float:
     return 0.0 if one == other and type(one) is type(other) else float("inf")
 
 
-def timed(call: Callable[[], Any]) -> float:
-    """Seconds of a call, the best of three after one that does not count."""
-    call()
-    found = []
-    for _ in range(3):
-        started = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - started)
-    return min(found)
+def timed(targets: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any], rounds: int) -> dict[str, float]:
+    """Seconds of a call of each, medians of so many rounds in which they take turns, after one that does not count."""
+    found: dict[str, list[float]] = {kind: [] for kind in targets}
+    for turn in range(rounds + 1):
+        for kind, target in targets.items():
+            started = time.perf_counter()
+            target(*args, **kwargs)
+            if turn:
+                found[kind].append(time.perf_counter() - started)
+    return {kind: statistics.median(each) for kind, each in found.items()}
 
 
 @contextlib.contextmanager
@@ -151,12 +168,12 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def sizes_series(name: str, quick: bool, backend: str, with_torch: bool) -> Row:
+def sizes_series(name: str, scale: str, backend: str, with_torch: bool, rounds: int) -> Row:
     """One model, called with each size."""
     build, make_inputs, sizes = SERIES[name]
     torch.manual_seed(0)
-    model = build(quick).eval()
-    inputs = make_inputs(quick)
+    model = build(scale).eval()
+    inputs = make_inputs(scale)
     calls = {size: inputs(size) for size in sizes}
     row = Row(name=name, calls=len(sizes))
     compiled = magpy.compile(model, backend=backend)
@@ -173,17 +190,23 @@ def sizes_series(name: str, quick: bool, backend: str, with_torch: bool) -> Row:
         before = after
     row.first = time.perf_counter() - started
     _fill(row, compiled, backend)
-    mine = {size: timed(lambda a=args, k=kwargs: compiled(*a, **k)) for size, (args, kwargs) in calls.items()}
-    eager = {size: timed(lambda a=args, k=kwargs: model(*a, **k)) for size, (args, kwargs) in calls.items()}
-    row.against_eager = statistics.median(mine[size] / eager[size] for size in sizes)
+    targets: dict[str, Any] = {"magpy": compiled, "eager": model}
     if with_torch:
         torch._dynamo.reset()
-        other = torch.compile(model, backend=backend, dynamic=None)
+        torch._dynamo.utils.counters.clear()
+        targets["torch"] = other = torch.compile(model, backend=backend, dynamic=None)
+        started = time.perf_counter()
         for args, kwargs in calls.values():
             other(*args, **kwargs)
-        theirs = {size: timed(lambda a=args, k=kwargs: other(*a, **k)) for size, (args, kwargs) in calls.items()}
-        row.against_torch = statistics.median(mine[size] / theirs[size] for size in sizes)
+        row.torch_first = time.perf_counter() - started
         row.torch_graphs = int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    seconds = {size: timed(targets, *calls[size], rounds) for size in sizes}
+    row.against_eager = statistics.median(each["magpy"] / each["eager"] for each in seconds.values())
+    if with_torch:
+        row.against_torch = statistics.median(each["magpy"] / each["torch"] for each in seconds.values())
+        row.worst_against_torch = max(each["magpy"] / each["torch"] for each in seconds.values())
+    after = magpy.info(compiled)
+    row.later = after.monitored + after.native - row.monitored - row.native
     return row
 
 
@@ -246,14 +269,17 @@ def _fill(row: Row, compiled: Any, backend: str) -> None:
 
 def show(rows: list[Row]) -> str:
     """The table."""
-    lines = [f"{'series':16} calls monitored native equal   worst  /torch  /eager  torch's graphs  first s"]
+    lines = [
+        f"{'series':16} calls monitored native later equal   worst  /torch (worst)  /eager  torch's graphs  first s torch's"
+    ]
     for row in rows:
-        ratio = "-" if row.against_torch is None else f"{row.against_torch:.2f}"
+        ratio = "-" if row.against_torch is None else f"{row.against_torch:.2f} ({row.worst_against_torch:.2f})"
+        theirs = "-" if row.torch_first is None else f"{row.torch_first:.1f}"
         eager = "-" if row.against_eager is None else f"{row.against_eager:.2f}"
         graphs = "-" if row.torch_graphs is None else str(row.torch_graphs)
         lines.append(
-            f"{row.name:16} {row.calls:5} {row.monitored:9} {row.native:6} {row.equal!s:5} {row.worst:7.1e} "
-            f"{ratio:>7} {eager:>7} {graphs:>15} {row.first:8.1f}"
+            f"{row.name:16} {row.calls:5} {row.monitored:9} {row.native:6} {row.later:5} {row.equal!s:5} {row.worst:7.1e} "
+            f"{ratio:>14} {eager:>7} {graphs:>15} {row.first:8.1f} {theirs:>7}"
         )
         lines += [f"    beyond two: {each}" for each in row.beyond]
         lines += [f"    lifted: {each}" for each in row.lifted]
@@ -264,10 +290,11 @@ def show(rows: list[Row]) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run what the options ask for; 1 if a series is not equal, or was not served from records."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small models")
+    parser.add_argument("--size", default="full", choices=("full", "reduced", "quick"), help="of the models")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--backend", default="inductor")
     parser.add_argument("--only", default="", help="names of series, by commas")
-    parser.add_argument("--json", default="", help="also write the figures to this file")
+    parser.add_argument("--out", "--json", dest="json", default="", help="also write the figures to this file")
     parser.add_argument("--no-torch", action="store_true", help="do not compare with torch.compile")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)
@@ -279,12 +306,17 @@ def main(argv: list[str] | None = None) -> int:
             if name == "numbers":
                 rows.append(numbers_series(options.backend))
             else:
-                rows.append(sizes_series(name, options.quick, options.backend, not options.no_torch))
+                with_torch = not options.no_torch
+                rows.append(sizes_series(name, options.size, options.backend, with_torch, options.rounds))
             print(show(rows[-1:]), flush=True)
     print(show(rows))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    return int(any(not row.equal or row.native or row.monitored > 2 + len(row.beyond) for row in rows))
+    print(f"{options.size} models, backend {options.backend}, torch {torch.__version__}, {options.threads} thread(s)")
+    geometric = [row.against_torch for row in rows if row.against_torch is not None]
+    if geometric:
+        print(f"geometric mean of the ratios to torch.compile: {statistics.geometric_mean(geometric):.2f}")
+    return int(any(not row.equal or row.native or row.later or row.monitored > 2 + len(row.beyond) for row in rows))
 
 
 if __name__ == "__main__":

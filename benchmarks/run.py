@@ -100,7 +100,7 @@ def run_script(name: str, settings: Settings, out: Path) -> tuple[Any, str]:
     file = out / f"{name}.json"
     words = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--out", str(file)]
     if settings.quick:
-        words += ["--rounds", "3"]
+        words += ["--rounds", "3", *(["--size", "quick"] if name == "dynamic_shapes" else [])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if not file.exists():
         raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
