@@ -65,6 +65,10 @@ class Report:
             f"xla {self.name}: {self.operators} operators in {self.xla_parts} parts of XLA and {self.torch_parts} of torch"
         ]
         lines += [f"run by torch: {name}, because {reason}" for name, reason in self.refused.items()]
+        for part in self.parts:
+            if part.failure:
+                what = f"a part of {len(part.program.nodes)} operators"
+                lines.append(f"run by torch for some sizes: {what}, because a lowering failed: {part.failure}")
         return lines
 
 

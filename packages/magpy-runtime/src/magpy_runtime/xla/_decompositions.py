@@ -12,11 +12,14 @@ from magpy_runtime import _torch
 aten = torch.ops.aten
 
 
-def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     """Dropout as the CPU's kernel has it, so that the same numbers are drawn; only these need torch.
 
-    They depend on nothing that XLA computes, so all of a graph's are drawn in one part, before all else.
+    They depend on nothing that XLA computes, so all of a graph's are drawn in one part, before all else. Kernels of other
+    devices draw in their own way, so there torch runs the operator.
     """
+    if x.device.type != "cpu":
+        return NotImplemented
     if train is False or not x.numel():
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     keep = 1.0 - p

@@ -181,3 +181,44 @@ def embedding_backward(
     if padding >= 0:
         grad = jnp.where((flat != padding)[:, None], grad, jnp.zeros((), grad.dtype))
     return jnp.zeros((count, grad.shape[-1]), grad.dtype).at[flat].add(grad)
+
+
+_SUM, _MEAN = 0, 1
+
+
+@lowers("_embedding_bag.default", "_embedding_bag_forward_only.default", only_first=True)
+def embedding_bag(
+    trace: Trace,
+    weight: Array,
+    index: Array,
+    offsets: Array,
+    scale_by_frequency: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    factors: Array | None = None,
+    include_last: bool = False,
+    padding: int = -1,
+) -> tuple[Array | None, ...]:
+    """Rows by number, those of each bag put together. The other results are for the derivative alone."""
+    taken = weight.at[_within(trace, index, weight.shape[0])].get(mode="clip")
+    bags = offsets.shape[0] - int(include_last)
+    if offsets.shape[0]:
+        trace.require(jnp.concatenate([offsets[:1] == 0, offsets[1:] >= offsets[:-1], offsets[-1:] <= index.shape[0]]))
+    if include_last:
+        trace.require(offsets[-1] == index.shape[0])
+    bag = jnp.searchsorted(offsets[:bags], jnp.arange(index.shape[0], dtype=offsets.dtype), side="right") - 1
+    counts = (index != padding) if padding >= 0 else jnp.ones(index.shape, bool)
+    shape = (bags, weight.shape[1])
+    size = jnp.zeros((bags,), "int64").at[bag].add(counts.astype("int64"))[:, None]
+    if mode in (_SUM, _MEAN):
+        factor = counts.astype(weight.dtype) if factors is None else jnp.where(counts, factors, 0)
+        rows = jnp.where(counts[:, None], taken, 0) * factor[:, None]
+        result = jnp.zeros(shape, weight.dtype).at[bag].add(rows)
+        if mode == _MEAN:
+            result = result / jnp.maximum(size, 1).astype(weight.dtype)
+    else:
+        trace.require(~jnp.isnan(taken))
+        rows = jnp.where(counts[:, None], taken, -jnp.inf)
+        result = jnp.full(shape, -jnp.inf, weight.dtype).at[bag].max(rows)
+        result = jnp.where(size > 0, result, jnp.zeros((), weight.dtype))
+    return result, None, None, None

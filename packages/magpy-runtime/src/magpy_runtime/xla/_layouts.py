@@ -54,7 +54,7 @@ class Output:
         small = tuple(1 if n in self.repeated else length for n, length in enumerate(size))
         dense, self.order = order_of(small, stride)
         self.copied = not dense
-        self.plain = dense and self.order is None and not self.repeated and _contiguous(size) == stride
+        self.plain = dense and self.order is None and not self.repeated and contiguous(size) == stride
 
     def tensor(self, found: torch.Tensor) -> torch.Tensor:
         """The tensor for what XLA gave."""
@@ -72,7 +72,8 @@ class Output:
         return found.as_strided(self.size, self.stride)
 
 
-def _contiguous(size: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous(size: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor of this size."""
     steps, step = [], 1
     for length in reversed(size):
         steps.append(step)
@@ -80,4 +81,4 @@ def _contiguous(size: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(steps))
 
 
-__all__ = ["Order", "Output", "inverse", "order_of"]
+__all__ = ["Order", "Output", "contiguous", "inverse", "order_of"]

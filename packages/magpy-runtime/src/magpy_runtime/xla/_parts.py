@@ -13,8 +13,8 @@ import torch.fx
 from . import _jax
 from ._jax import jax, jnp
 from ._kept import Keeper
-from ._layouts import Output, inverse, order_of
-from ._program import Node, Program, is_static
+from ._layouts import Output, contiguous, inverse, order_of
+from ._program import LoweringError, Node, Program, is_static
 
 
 class OutOfRangeError(IndexError):
@@ -105,8 +105,14 @@ def _strides(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides that torch gives a result, for this shape."""
     fake = node.meta["val"]
     stride = fake.stride()
-    if all(type(step) is int for step in stride) and tuple(fake.shape) == tuple(shape):
+    if all(type(each) is int for each in (*stride, *fake.shape)):
         return tuple(stride)
+    sizes = {symbol: n for each, n in zip(fake.shape, shape, strict=True) if (symbol := _symbol(each)) is not None}
+    found: list[Any] = [step if type(step) is int else step.node.expr.xreplace(sizes) for step in stride]
+    if all(type(step) is int or step.is_Integer for step in found):
+        return tuple(int(step) for step in found)
+    if any(type(step) is not int and not step.node.has_hint() for step in stride):
+        raise LoweringError(f"{node.target}: the strides {tuple(stride)} depend on values")
     # Dimensions vary: keep their order in memory.
     hints = [int(_hint(step)) for step in stride]
     order = sorted(range(len(shape)), key=lambda n: (-hints[n], n))
@@ -116,6 +122,12 @@ def _strides(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
             steps[n] = step
             step *= max(shape[n], 1)
     return tuple(steps)
+
+
+def _symbol(size: Any) -> Any:
+    """The symbol that a size is, if it is one and no expression."""
+    expression = getattr(getattr(size, "node", None), "expr", None)
+    return expression if expression is not None and expression.is_Symbol else None
 
 
 def _hint(step: Any) -> int:
@@ -131,27 +143,40 @@ class XlaPart:
         fallback: the same, run by torch.
         device: torch's.
         limit: how many sets of shapes are compiled.
-        constants: how many of the inputs at the end are constants of the graph.
+
+    Attributes:
+        fallbacks: how many calls torch has run.
+        failure: how a lowering failed for a set of shapes, if one did.
     """
 
     def __init__(self, program: Program, fallback: Callable[..., Any], device: torch.device, limit: int) -> None:
         self.program, self.fallback, self.limit = program, fallback, limit
         self.device = _jax.device_for(device.type, device.index)
-        self._is_cpu = device.type == "cpu"
+        self._kind, self._torch_device = device.type, device
         self._dtypes = [_dtype(node) for node in program.inputs]
         self._export = _jax.conversions(self.device)[0]
+        self._elsewhere = [
+            (n, node.meta["val"].device)
+            for n, node in enumerate(program.outputs)
+            if not is_static(node) and node.meta["val"].device.type != device.type
+        ]
         self._keeper = Keeper(self._convert)
-        self._known: dict[Any, Executable] = {}
+        self._known: dict[Any, Executable | None] = {}
         self._lock = threading.Lock()
         self.fallbacks = 0
+        self.failure = ""
 
     @property
     def executables(self) -> list[Executable]:
         """What has been compiled."""
-        return list(self._known.values())
+        return [each for each in self._known.values() if each is not None]
 
     def prepare(self) -> None:
-        """Compile for the shapes of the example inputs, if all are known."""
+        """Compile for the shapes of the example inputs, if all are known.
+
+        Raises:
+            LoweringError: a lowering is wrong for them.
+        """
         key: list[Any] = []
         for node in self.program.inputs:
             fake = node.meta["val"]
@@ -163,16 +188,20 @@ class XlaPart:
                 return
             else:
                 key.append((tuple(fake.shape), order_of(fake.shape, fake.stride())[1]))
-        self._executable(tuple(key))
+        if self.limit:
+            self._known[tuple(key)] = Executable(self.program, key, self._dtypes, self.device)
 
     def _executable(self, key: tuple[Any, ...]) -> Executable | None:
+        """For inputs; None if torch runs them, as there are too many sets of shapes, or a lowering fails for these."""
         found = self._known.get(key)
-        if found is None:
+        if found is None and key not in self._known:
             with self._lock:
+                if key not in self._known and len(self._known) < self.limit:
+                    try:
+                        self._known[key] = Executable(self.program, key, self._dtypes, self.device)
+                    except LoweringError as error:
+                        self._known[key], self.failure = None, str(error)
                 found = self._known.get(key)
-                if found is None and len(self._known) < self.limit:
-                    found = Executable(self.program, key, self._dtypes, self.device)
-                    self._known[key] = found
         return found
 
     def _convert(self, tensor: torch.Tensor) -> tuple[Any, bool]:
@@ -181,12 +210,17 @@ class XlaPart:
             tensor = tensor.resolve_conj().resolve_neg()
         if tensor.requires_grad:
             tensor = tensor.detach()
+        if tensor.device.type != self._kind:  # a number among tensors on an accelerator
+            tensor = tensor.to(self._torch_device)
+            return self._export(tensor), False
         given = tensor
         if not tensor.is_contiguous():
             dense, order = order_of(tensor.shape, tensor.stride())
             tensor = (tensor.permute(order) if order else tensor) if dense else tensor.contiguous()
+        if (1 in tensor.shape or 0 in tensor.shape) and tensor.stride() != (plain := contiguous(tensor.shape)):
+            tensor = tensor.as_strided(tensor.shape, plain)  # JAX takes layouts from the steps of such dimensions, too
         array = self._export(tensor)
-        return array, self._is_cpu and array.unsafe_buffer_pointer() == given.data_ptr()
+        return array, array.unsafe_buffer_pointer() == given.data_ptr()
 
     def _key(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -201,9 +235,14 @@ class XlaPart:
         if executable is None:
             self.fallbacks += 1
             return self._by_torch(inputs)
-        if not self._is_cpu:
-            torch.cuda.current_stream().synchronize()
-        return executable(self._keeper.arrays(inputs))
+        if self._kind != "cpu":
+            # XLA has streams of its own. It must neither read what torch still writes, nor write to memory of arrays that
+            # died while torch was still to read it, on whichever stream.
+            torch.accelerator.synchronize(self._torch_device)
+        found = executable(self._keeper.arrays(inputs))
+        for n, device in self._elsewhere:
+            found[n] = found[n].to(device)
+        return found
 
     def _by_torch(self, inputs: Sequence[Any]) -> Sequence[Any]:
         found: Sequence[Any] = self.fallback(*inputs)

@@ -19,6 +19,7 @@ from . import (  # noqa: F401  each enters its lowerings into the table
     _pointwise,
     _pooling,
     _reductions,
+    _sampling,
     _shapes,
 )
 from ._jax import DTYPES, jnp
@@ -69,15 +70,18 @@ def refusal(node: Node, device: torch.device) -> str | None:
             return "its lowering is not for complex numbers"
         if value.layout is not torch.strided:
             return f"its tensors are {value.layout}"
-        if value.device != device and value.ndim:
+        if value.device != device and (value.ndim or value.device.type != "cpu"):
             return f"it has a tensor on {value.device}, and another on {device}"
         if _is_subclass(value):
             return f"it has a {type(value).__name__}"
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda used: used.meta["val"])
     if entry.accepts is not None and not entry.accepts(*args, **kwargs):
         return "its lowering does not take these arguments"
-    if entry.ties is not None and entry.ties(*args, **kwargs) and any(user.args[1] for user in node.users):
+    others = any(user.args[1] for user in node.users if user.target is operator.getitem)
+    if others and entry.ties is not None and entry.ties(*args, **kwargs):
         return "torch orders equal elements in a way of its own"
+    if others and entry.only_first:
+        return "its lowering gives the first result alone"
     return None
 
 

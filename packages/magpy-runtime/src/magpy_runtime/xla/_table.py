@@ -61,12 +61,14 @@ class Lowering:
         ties: whether, with these arguments, torch orders equal elements in a way of its own; then only the first
             result may be used.
         complex: whether it is right for complex numbers.
+        only_first: whether it computes the first result alone; then only this one may be used.
     """
 
     function: Function
     accepts: Accepts | None = None
     ties: Accepts | None = None
     complex: bool = False
+    only_first: bool = False
 
 
 TABLE: dict[Any, Lowering] = {}
@@ -81,6 +83,7 @@ def lowers(
     accepts: Accepts | None = None,
     ties: Accepts | None = None,
     complex: bool = False,  # noqa: A002
+    only_first: bool = False,
 ) -> Callable[[Function], Function]:
     """Enter a function for operators, `"add.Tensor"` for `torch.ops.aten.add.Tensor`, `"prims::iota.default"` elsewhere."""
 
@@ -92,7 +95,9 @@ def lowers(
             elif found in TABLE:
                 raise ValueError(f"two lowerings of {name}")
             else:
-                TABLE[found] = Lowering(function=function, accepts=accepts, ties=ties, complex=complex)
+                TABLE[found] = Lowering(
+                    function=function, accepts=accepts, ties=ties, complex=complex, only_first=only_first
+                )
         return function
 
     return enter
