@@ -33,7 +33,7 @@ _BOOKKEEPING: Final = frozenset(
     {
         "WeakIdKeyDictionary.__init__.<locals>.remove", "WeakKeyDictionary.__init__.<locals>.remove",
         "WeakValueDictionary.__init__.<locals>.remove", "WeakSet.__init__.<locals>._remove", "WeakIdRef.__eq__",
-        "WeakIdRef.__hash__",
+        "WeakIdRef.__hash__", "ExactWeakKeyDictionary.__setitem__.<locals>.<lambda>", "ExactWeakKeyDictionary._remove_id",
     }
 )  # fmt: skip
 """What takes dead objects out of weak containers: it runs when an object dies, at a hit as natively."""

@@ -31,6 +31,7 @@ from magpy_codegen import (
 )
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime import (
+    AbstractAnswers,
     FrozenCheck,
     Hints,
     ModeCheck,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 _ALWAYS_PINNED = (type, types.ModuleType, torch.nn.Module, enum.Enum)
 _TENSOR = Key(EdgeKind.TENSOR)
+_TOKEN = Key(EdgeKind.MODE, "abc_cache_token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,10 @@ def make_draft(
     namespace.values.update(guard_helpers())
     namespace.values["modes_match"] = entry.modes
     helpers = guard_helpers()
+    if monitor.abstract:
+        token = monitor.graph.root.initial[_TOKEN].value  # type: ignore[union-attr]
+        helpers["mode_abc_cache_token"] = AbstractAnswers(monitor.abstract, token)
+        namespace.values.update(helpers)
     guard = GuardWriter(monitor.graph, namespace, policy.pinned, policy.path, helpers, locate)
     mutated = {effect.node.index for effect in monitor.graph.effects}
     lifted = lifted_part(monitor, guard)

@@ -15,7 +15,7 @@ import torch
 
 import magpy_runtime
 from magpy_codegen import FactKind, StepKind
-from magpy_runtime import FrozenCheck, Hints, Record
+from magpy_runtime import AbstractAnswers, FrozenCheck, Hints, Record
 from magpy_runtime.archive import HELPERS, environment, example, is_subclass, pack, package, write
 from magpy_runtime.segments import BoundarySite, FrameShape, Point
 
@@ -226,14 +226,14 @@ class Archive:
     def _step(self, step: tuple[Any, ...]) -> list[Any]:
         kind, number, asked, operands, key, expected = step
         encoded: Any = None
+        asks_token = type(key) is tuple and bool(key) and isinstance(key[0], AbstractAnswers)
+        if asks_token:  # of the process that loads it
+            key = (abc.get_cache_token, ())
         if kind in (StepKind.IS, StepKind.PLAIN, StepKind.SAME, StepKind.BIND):
             encoded = self.names.question(FactKind(asked), key) if asked <= FactKind.MEMBER else self._value(key)
         elif kind is StepKind.TRUE:
             encoded = self._value(key)
-        if kind is StepKind.PLAIN and type(key) is tuple and key and key[0] is abc.get_cache_token:
-            wanted = self.names.token()
-        else:
-            wanted = self._value(expected)
+        wanted = self.names.token() if asks_token else self._value(expected)
         return [int(kind), number, asked, [*map(self._operand, operands)], encoded, wanted]
 
     def _direct(self, direct: tuple[Any, ...]) -> list[Any]:

@@ -50,6 +50,7 @@ class SpecialRules(OperationRules):
         self.globals_seen = {}
         self.hash_codes: set[types.CodeType] = set()
         self.held: list[Any] = []
+        self.abstract: list[tuple[Any, ...]] = []
         self.making = 0
         self.made_classes = False
         self.made_functions = False
@@ -84,7 +85,7 @@ class SpecialRules(OperationRules):
             callable: self.callable_check,
             next: self.next_element,
             memoryview: self.memory_view,
-            _abc._abc_instancecheck: self.abstract_check,
+            _abc._abc_instancecheck: self.abstract_instance,
             _abc._abc_subclasscheck: self.abstract_check,
             _warnings._filters_mutated: self.nothing,  # type: ignore[attr-defined]
         }
@@ -179,12 +180,17 @@ class SpecialRules(OperationRules):
             self.mro(args[0])
         self.class_check(args[1], "__subclasscheck__")
 
+    def abstract_instance(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """An abstract base class is asked for an instance."""
+        self.abstract_check((args[0], type(args[1])) if len(args) == 2 else (), keywords)
+
     def abstract_check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """An abstract base class is asked: what is registered with it is covered by the token of its caches."""
+        """An abstract base class is asked for a subclass: what is registered with it is covered by the token of its caches."""
         token = Key(EdgeKind.MODE, "abc_cache_token")
         self.graph.read(self.graph.root, token, Atom(abc.get_cache_token()), self.where())
-        if len(args) > 1:
-            self.mro(args[1] if issubclass(type(args[1]), type) else type(args[1]))
+        if len(args) == 2 and issubclass(type(args[1]), type):
+            self.mro(args[1])
+            self.abstract.append(args)
 
     def class_check(self, classes: Any, name: str) -> None:
         """A class or a tuple of classes is asked for its instances."""

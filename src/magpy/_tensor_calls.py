@@ -41,6 +41,7 @@ class TensorCallRules(TensorRules):
                 torch.from_numpy: self.from_numpy,
                 **dict.fromkeys(_torch.EVAL_FRAME_SETTERS, self.nothing),
                 **dict.fromkeys(_torch.PROFILER_MARKS, self.profiler_mark),
+                **dict.fromkeys(_torch.generation_marks(), self.generation_mark),
             }
         )
 
@@ -49,6 +50,10 @@ class TensorCallRules(TensorRules):
         if _torch.PROFILER_ENABLED():
             raise self.boundary("impure-call", "a mark for the profiler that is running")
         self.mode_fact(_torch.PROFILER_ENABLED, ())
+        return SKIP
+
+    def generation_mark(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """TorchDynamo notes when a module was made, for itself."""
         return SKIP
 
     def enter(self, inputs: tuple[Any, ...], arg: Any) -> None:

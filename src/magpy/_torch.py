@@ -82,6 +82,13 @@ PROFILER_MARKS: Final = tuple(
 """What marks a part of a program for a profiler; without one that runs, nobody sees it."""
 
 
+def generation_marks() -> tuple[Any, ...]:
+    """What TorchDynamo, where it is loaded, has each new module call to note its age."""
+    guard = sys.modules.get("torch._dynamo.mutation_guard")
+    mark = getattr(getattr(guard, "GenerationTracker", None), "tag", None)
+    return () if mark is None else (mark.__func__,)
+
+
 def is_profiler_mark(obj: Any) -> bool:
     """Whether an object is the handle of such a mark."""
     return issubclass(type(obj), torch.ScriptObject) and obj._type().qualified_name().endswith(
@@ -164,6 +171,7 @@ __all__ = [
     "dispatch_mode_depth",
     "function_mode_depth",
     "functorch_depth",
+    "generation_marks",
     "is_elsewhere",
     "is_profiler_mark",
     "modes",

@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from magpy_runtime._abstract import AbstractAnswers
     from magpy_runtime._archive import ArchiveError, ArchiveMismatch
     from magpy_runtime._backends import UnknownBackendError, names, resolve
     from magpy_runtime._checks import (
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "ABSENT": "_checks",
+    "AbstractAnswers": "_abstract",
     "ArchiveError": "_archive",
     "ArchiveMismatch": "_archive",
     "CountSlots": "_record",
@@ -93,6 +95,7 @@ _MODULES = {
 
 __all__ = [
     "ABSENT",
+    "AbstractAnswers",
     "ArchiveError",
     "ArchiveMismatch",
     "CountSlots",
