@@ -15,6 +15,7 @@ import serving
 import torch
 
 import magpy
+from magpy_runtime import resolve
 
 INF, NAN = float("inf"), float("nan")
 
@@ -467,3 +468,27 @@ def test_inductor() -> None:
     info = magpy.info(compiled)
     assert info.monitored == 2 and info.native == 0 and not info.reasons
     assert not any("constant" in text for text in info.lifted), info.lifted
+
+
+class Delegates:
+    """A backend of a user's that hands graphs on to Inductor."""
+
+    takes_hints = True
+
+    def __call__(self, module: Any, inputs: list[Any], hints: Any = None) -> Any:
+        return resolve("inductor", {})(module, inputs, hints)
+
+
+def test_a_backend_that_delegates_never_runs_on_what_stands_for_its_inputs() -> None:
+    def program(x: torch.Tensor, n: int) -> Any:
+        return (x * 2).relu() + 1, n + 1
+
+    fast = magpy.compile(program, backend=Delegates())
+    x = torch.randn(4, 4)
+    with torch.no_grad():
+        for n in (3, 4, 5, 6):
+            found, expected = fast(x, n), program(x, n)
+            assert torch.allclose(found[0], expected[0])
+            assert found[1] == expected[1]
+    info = magpy.info(fast)
+    assert (info.monitored, info.hits, info.native) == (2, 2, 0)

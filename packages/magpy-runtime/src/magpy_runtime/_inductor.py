@@ -83,6 +83,8 @@ class Inductor:
             A function of the graph's inputs. It has an attribute `entry`. Where the code changes no input it has
             `functional`, which is true, and `boxed`, which is the code: it takes a list of the inputs that it may empty.
         """
+        if any(map(_torch.is_symbolic, inputs)):  # handed on by another backend, from a graph of varying sizes
+            return labelled(cast(Run, _torch.compile_fx(module, inputs, config_patches=self.settings)), "compile_fx")
         frozen = tuple(sorted(set(hints.held) - set(hints.updated))) if self.freeze and hints is not None else ()
         if frozen and hints is not None and not _needs_gradients(inputs):
             from ._freezing import compile_frozen

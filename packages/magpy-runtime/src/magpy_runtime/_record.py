@@ -113,12 +113,14 @@ class RecordCache(CacheSlots):
     Attributes:
         records: newest first.
         limit: how many there may be.
+        barren: how many there may be without one of them ever being used again.
         failed: for each check that failed on a miss, how often.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, barren: int | None = None) -> None:
         self.records: tuple[Record, ...] = ()
         self.limit = limit
+        self.barren = limit if barren is None else barren
         self.failed: dict[str, int] = {}
         self.unstable: set[Any] = set()
         self._lock = threading.Lock()
@@ -126,7 +128,8 @@ class RecordCache(CacheSlots):
     @property
     def full(self) -> bool:
         """Whether no further record may be added."""
-        return len(self.records) >= self.limit
+        count = len(self.records)
+        return count >= self.limit or (count >= self.barren and not any([each.hits for each in self.records]))
 
     def find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], likely: int = 0

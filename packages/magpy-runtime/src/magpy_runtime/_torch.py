@@ -207,6 +207,14 @@ def fake(mode: Any, tensor: torch.Tensor) -> Any:
         return mode.from_tensor(tensor, static_shapes=True)
 
 
+def is_symbolic(value: Any) -> bool:
+    """Whether an input stands for many: a fake tensor, or a number that varies."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    return fakes is not None and isinstance(value, fakes.FakeTensor)
+
+
 _imported: list[bool] = []
 
 
@@ -373,6 +381,7 @@ __all__ = [
     "graphs_of_inductor",
     "guards",
     "import_inductor",
+    "is_symbolic",
     "list_backends",
     "load_package",
     "lookup_backend",

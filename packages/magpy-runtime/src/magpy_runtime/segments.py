@@ -26,6 +26,8 @@ AFTER_LOOP: Final = 0 if "END_FOR" not in dis.opmap else 1 if "CALL_KW" not in d
 """How many instructions behind its target FOR_ITER goes on when the iterator is exhausted (END_FOR, POP_TOP)."""
 
 _BARREN: Final = 8
+_UNUSED: Final = CHILDREN // 2
+"""What share of a point's records may be made before one of them is used again."""
 
 _Hint = tuple[types.CodeType, int]
 
@@ -236,7 +238,7 @@ class Point:
         self.frames = frames
         self.start = start
         self.raised = raised
-        self.cache = RecordCache(limit)
+        self.cache = RecordCache(limit, limit // _UNUSED)
         self.failures = 0
         self.refused = False
         self.pruned = pruned
