@@ -44,7 +44,10 @@ def explain(compiled: Any) -> str:
     for state in states(compiled):
         for number, record in enumerate(state.records()):
             checks = len(record.checks) + len(record.held)
-            lines += ["", f"record {number}: {record.hits} hits, {checks} checks, {record.operators} operators"]
+            lines += [
+                "",
+                f"record {number}: {record.hits} hits, {checks} checks, {record.operators} operators{_entry_of(record)}",
+            ]
             if record.boundary is not None:
                 lines.append(f"ends at the boundary {record.boundary.text}, line {record.boundary.line}")
             lines += [f"lifted {each}" for each in record.lifted]
@@ -56,3 +59,13 @@ def explain(compiled: Any) -> str:
                 lines += [line for report in record.graph.meta.get("reports", ()) for line in report.text()]
                 lines += ["operator graph:", record.graph.print_readable(print_output=False)]
     return "\n".join(lines)
+
+
+def _entry_of(record: Any) -> str:
+    """Which of the backend's entries runs a record's graph, where the backend says so."""
+    run = record.run
+    while run is not None:
+        if hasattr(run, "entry"):
+            return f", entry {run.entry}"
+        run = getattr(run, "run", None)
+    return ""

@@ -102,11 +102,15 @@ class TensorCallRules(TensorRules):
 
         def done(outputs: tuple[Any, ...] | None) -> None:
             if outputs is not None:
-                self.operators.call(function, fx_args, fx_kwargs, self.user_where())
-                self.graph.tick()
-                self.switches = True
+                self._switch(function, *fx_args, **fx_kwargs)
 
         return done
+
+    def _switch(self, function: Any, *args: Any, **keywords: Any) -> None:
+        """A mode changes for the operators that follow."""
+        self.operators.call(function, args, keywords, self.user_where())
+        self.graph.tick()
+        self.switches = True
 
     def function_apply(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`autograd.Function.apply`: its forward is inlined where no gradient is at stake."""
@@ -117,8 +121,13 @@ class TensorCallRules(TensorRules):
                 self.type_attribute(args[0], name)
             self.callable_facts(args[0].forward)
             self.callable_facts(args[0].setup_context)
+        recording = torch.is_grad_enabled()
+        if recording:  # C code switches gradients off for its forward, which nobody reports
+            self._switch(_torch.set_grad_enabled, False)
 
         def made(outputs: tuple[Any, ...] | None) -> None:
+            if recording:
+                self._switch(_torch.set_grad_enabled, True)
             if outputs is None:
                 return
             out = outputs[-1]

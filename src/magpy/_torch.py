@@ -98,6 +98,7 @@ def is_profiler_mark(obj: Any) -> bool:
 
 TOLIST: Final = torch.Tensor.tolist
 TENSOR_BASE: Final = torch._C.TensorBase
+set_grad_enabled: Final = torch._C._set_grad_enabled
 sym_sqrt: Final = torch._sym_sqrt  # type: ignore[attr-defined]
 MARKS: Final = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices")
 """Attributes of tensors in which `torch._dynamo` keeps the dimensions that were marked as dynamic."""
@@ -180,5 +181,6 @@ __all__ = [
     "push_mode",
     "remove_mode",
     "restore_modes",
+    "set_grad_enabled",
     "sym_sqrt",
 ]

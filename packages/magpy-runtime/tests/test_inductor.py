@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 import torch
 import torch.fx
 from torch import nn
 
-from magpy_runtime import Hints, resolve
+from magpy_runtime import Hints, _inductor, resolve
 from magpy_runtime._graph_facts import graph_facts, updates, version_of
 from magpy_runtime._inductor import ENTRY_OPTION, Inductor
+from magpy_runtime._measuring import is_slower
 from magpy_runtime._packages import PackageCache
 
 ENTRIES = ("auto", "compile_fx", "inner", "cpp", "aoti")
@@ -428,3 +430,31 @@ def test_constants(entry):
         assert not torch.allclose(before, model(x))
     run = resolve("inductor", freeze=True)(traced(function), [x, *held], Hints(held=tuple(range(1, 7))))
     assert run(x, *held)[0].requires_grad, "gradients are wanted, so nothing is a constant"
+
+
+def test_a_graph_whose_code_is_slower_runs_operator_by_operator(monkeypatch):
+    inputs = [torch.randn(4, 5), torch.randn(4, 5)]
+    function = GRAPHS["pointwise"][0]
+    monkeypatch.setattr(_inductor, "is_slower", lambda code, eager, inputs: True)
+    run = compiled(function, inputs)
+    assert run.entry == "eager"
+    assert torch.equal(run(*inputs)[0], function(*inputs)[0])
+    assert compiled(function, inputs, "inner").entry == "inner"
+    assert compiled(function, inputs, hints=Hints(random=True)).entry != "eager"
+    assert compiled(function, inputs, hints=Hints(updated=(0,))).entry != "eager"
+    inputs[0].requires_grad_()
+    assert compiled(function, inputs).entry == "compile_fx"
+
+
+def test_which_code_is_slower():
+    def takes(seconds):
+        return lambda *inputs: time.sleep(seconds)
+
+    assert is_slower(takes(0.02), takes(0.002), [])
+    assert not is_slower(takes(0.002), takes(0.02), [])
+    assert not is_slower(takes(1e-5), takes(0), [])  # too short to look at
+
+    def fails(*inputs):
+        raise RuntimeError
+
+    assert not is_slower(takes(0.02), fails, [])

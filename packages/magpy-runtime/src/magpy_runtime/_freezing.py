@@ -160,7 +160,7 @@ def compile_frozen(
         call = graphs[0].current_callable if facts[0].devices == {"cpu"} else graphs[0]
         if _same(general, call, others, hints):
             return _without(rest, direct(call, "inner"), call)
-    return _without(rest, labelled(general, "compile_fx"), None)
+    return _without(rest, labelled(general, "compile_fx", facts[0].repeatable), None)
 
 
 def _same(general: Run, call: Run, inputs: list[Any], hints: Hints) -> bool:
@@ -197,6 +197,7 @@ def _without(rest: list[int], run: Run, call: Run | None) -> Run:
 
     thawed.entry = getattr(run, "entry", "compile_fx")  # type: ignore[attr-defined]
     thawed.functional = call is not None  # type: ignore[attr-defined]
+    thawed.repeatable = getattr(run, "repeatable", False)  # type: ignore[attr-defined]
     return thawed
 
 

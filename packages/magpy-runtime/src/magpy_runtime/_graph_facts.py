@@ -56,6 +56,11 @@ class GraphFacts:
             self.symbolic or self.updates or self.aliases or self.gradients or self.switches or self.autocast
         )
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether running the graph leaves everything as it was, modes included."""
+        return not (self.symbolic or self.updates or self.gradients or self.switches or self.autocast)
+
 
 def graph_facts(
     module: torch.fx.GraphModule, inputs: list[Any], versions: list[int], outputs: Any, hints: Hints | None, grad: bool

@@ -6,6 +6,7 @@
 | `inner` | Inductor's code without the wrapper | functions of their inputs' values, without gradients |
 | `cpp` | the same with a wrapper in C++ | the same |
 | `aoti` | one shared library, built by AOTInductor | the same, where many small operators make Python's part count |
+| `eager` | the graph's operators one by one | those without gradients and updates whose code is slower than that |
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import contextlib
 import copy
 import re
 import secrets
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, cast, get_args
@@ -26,9 +25,12 @@ import torch.fx
 from . import _torch
 from ._backends import with_fake_inputs
 from ._graph_facts import GraphFacts, Hints, graph_facts
+from ._measuring import compare, is_slower, keeping_random
 from ._packages import PackageCache
 
 Entry = Literal["auto", "compile_fx", "inner", "cpp", "aoti"]
+"""What can be asked for."""
+
 Run = Callable[..., Any]
 
 ENTRY_OPTION: Final = "magpy.entry"
@@ -89,8 +91,13 @@ class Inductor:
         if frozen and hints is not None and not _needs_gradients(inputs):
             from ._freezing import compile_frozen
 
-            return compile_frozen(self, module, inputs, frozen, hints)
-        return compile_graph(module, inputs, hints, self.settings, self.entry)
+            return _or_eager(
+                lambda module: compile_frozen(self, module, inputs, frozen, hints), module, inputs, hints, self.entry
+            )
+        return _or_eager(
+            lambda module: compile_graph(module, inputs, hints, self.settings, self.entry),
+            module, inputs, hints, self.entry,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ def compile_graph(
     compiled = _compile(module, inputs, hints, settings)
     call = compiled.inner
     if call is None or entry == "compile_fx":
-        return labelled(compiled.general, "compile_fx")
+        return labelled(compiled.general, "compile_fx", compiled.facts.repeatable)
     run = direct(call, "cpp" if entry == "cpp" else "inner")
     if original is None:
         return run
@@ -137,6 +144,27 @@ def compile_graph(
     if compiled.facts.devices != {"cpu"}:
         return run
     return _ahead_of_time(packages, key, original, compiled.graphs[0], run, inputs, hints, settings, entry)
+
+
+def _or_eager(
+    compile_it: Callable[[torch.fx.GraphModule], Run],
+    module: torch.fx.GraphModule,
+    inputs: list[Any],
+    hints: Hints | None,
+    entry: Entry,
+) -> Run:
+    """The graph as compiled code, or as it is where its operators by themselves are faster than the code."""
+    if entry != "auto" or hints is None or hints.updated or hints.random or _needs_gradients(inputs):
+        return compile_it(module)
+    original = copy.deepcopy(module)
+    run = compile_it(module)
+    if not getattr(run, "repeatable", False) or not is_slower(run, original.forward, inputs):
+        return run
+
+    def eagerly(*inputs: Any) -> Any:
+        return original.forward(*inputs)
+
+    return labelled(eagerly, "eager")
 
 
 def _compile(
@@ -201,7 +229,7 @@ def _ahead_of_time(
         packages.reject(key)
         return run
     if entry == "auto":
-        times = _compare({"inner": run, "aoti": package}, inputs, hints)
+        times = compare({"inner": run, "aoti": package}, inputs, hints)
         if times["aoti"] > _WORTH * times["inner"]:
             packages.reject(key)
             return run
@@ -273,14 +301,15 @@ def direct(call: Run, entry: str) -> Run:
 
     run.entry = entry  # type: ignore[attr-defined]
     run.boxed = call  # type: ignore[attr-defined]
-    run.functional = True  # type: ignore[attr-defined]
+    run.functional = run.repeatable = True  # type: ignore[attr-defined]
     return run
 
 
-def labelled(run: Run, entry: str) -> Run:
-    """Say which entry made a callable."""
+def labelled(run: Run, entry: str, repeatable: bool = False) -> Run:
+    """Say which entry made a callable, and whether running it changes nothing."""
     with contextlib.suppress(AttributeError):
         run.entry = entry  # type: ignore[attr-defined]
+        run.repeatable = repeatable  # type: ignore[attr-defined]
     return run
 
 
@@ -310,34 +339,7 @@ def launches(graph: Any) -> int:
 def _is_worth_trying(graph: Any, run: Run, inputs: list[Any], hints: Hints | None) -> bool:
     """Whether a graph spends enough of its time between kernels that one library of all of them may pay."""
     count = launches(graph)
-    return count >= _FEW_LAUNCHES and _compare({"inner": run}, inputs, hints)["inner"] < count * _SHORT_LAUNCH_S
-
-
-def keeping_random(action: Callable[[], Any], hints: Hints | None) -> None:
-    """Run something without gradients and leave the random generators as they were."""
-    if hints is not None and not hints.random:
-        with torch.no_grad():
-            action()
-        return
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
-        action()
-
-
-def _compare(runs: dict[str, Run], inputs: list[Any], hints: Hints | None) -> dict[str, float]:
-    """Seconds of a call of each, medians in turn. Only for graphs that update nothing."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-
-    def measure() -> None:
-        for turn in range(7):
-            for name, run in runs.items():
-                started = time.perf_counter()
-                run(*inputs)
-                if turn > 1:
-                    times[name].append(time.perf_counter() - started)
-
-    keeping_random(measure, hints)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return count >= _FEW_LAUNCHES and compare({"inner": run}, inputs, hints)["inner"] < count * _SHORT_LAUNCH_S
 
 
 __all__ = ["Inductor", "build", "compile_graph", "direct", "keeping_random", "labelled", "launches", "package"]

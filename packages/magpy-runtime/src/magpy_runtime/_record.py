@@ -129,7 +129,7 @@ class RecordCache(CacheSlots):
     def full(self) -> bool:
         """Whether no further record may be added."""
         count = len(self.records)
-        return count >= self.limit or (count >= self.barren and not any([each.hits for each in self.records]))
+        return count >= self.limit or (count >= self.barren and not any(each.hits for each in self.records))
 
     def find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], likely: int = 0
