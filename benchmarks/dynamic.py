@@ -4,7 +4,8 @@
 
 Each program is called on so many varied arguments, twice to warm up, then in rounds that are timed, the three interleaved
 call by call. Printed are the time of a round against eager and against torch.compile, MagPy's monitored runs, and the
-monitored and native runs after the warm-up, which have to be zero. Every result is compared with eager's.
+monitored and native runs after the warm-up, which have to be zero. `merged` is the time with `merge_branches` against the time
+without, where a branch was merged. Every result is compared with eager's.
 """
 
 from __future__ import annotations
@@ -51,13 +52,15 @@ def timed(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, flo
 def measure(name: str, backend: str, calls: int, rounds: int) -> dict[str, Any]:
     """The figures of one program."""
     worlds: dict[str, Any] = {}
-    for kind in ("eager", "torch", "magpy"):
+    for kind in ("eager", "torch", "magpy", "merged"):
         target, arguments = PROGRAMS[name]()
         if kind == "torch":
             torch._dynamo.reset()
             target = torch.compile(target, backend=backend)
         elif kind == "magpy":
             target = magpy.compile(target, backend=backend)
+        elif kind == "merged":
+            target = magpy.compile(target, backend=backend, options={"merge_branches": True})
         worlds[kind] = target
     different = 0
     first = dict.fromkeys(worlds, 0.0)
@@ -68,7 +71,7 @@ def measure(name: str, backend: str, calls: int, rounds: int) -> dict[str, Any]:
                 for kind, target in worlds.items():
                     results[kind], seconds = timed(target, copy.deepcopy(arguments(number)))
                     first[kind] += seconds
-                different += not same(results["eager"], results["magpy"])
+                different += not all(same(results["eager"], results[kind]) for kind in ("magpy", "merged"))
         warm = magpy.info(worlds["magpy"])
         totals: dict[str, list[float]] = {kind: [] for kind in worlds}
         for _ in range(rounds):
@@ -79,7 +82,7 @@ def measure(name: str, backend: str, calls: int, rounds: int) -> dict[str, Any]:
                     args = copy.deepcopy(arguments(number))
                     results[kind], seconds = timed(target, args)
                     spent[kind] += seconds
-                different += not same(results["eager"], results["magpy"])
+                different += not all(same(results["eager"], results[kind]) for kind in ("magpy", "merged"))
             for kind, seconds in spent.items():
                 totals[kind].append(seconds)
     after = magpy.info(worlds["magpy"])
@@ -90,6 +93,8 @@ def measure(name: str, backend: str, calls: int, rounds: int) -> dict[str, Any]:
         "milliseconds": {kind: 1000 * value for kind, value in medians.items()},
         "of_eager": medians["magpy"] / medians["eager"],
         "of_torch_compile": medians["magpy"] / medians["torch"],
+        "merged_of_tree": medians["merged"] / medians["magpy"],
+        "merged": "MergedGraph" in magpy.explain(worlds["merged"]),
         "monitored": warm.monitored,
         "native": warm.native,
         "records": after.records,
@@ -111,15 +116,15 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL - 1)
     found = []
-    print(
-        f"{'program':26} {'of eager':>9} {'of torch.compile':>17} {'monitored':>10} {'later':>6} {'native':>7} {'equal':>6}"
-    )
+    names = f"{'program':26} {'of eager':>9} {'of torch.compile':>17} {'monitored':>10} {'later':>6}"
+    print(f"{names} {'native':>7} {'equal':>6} {'merged':>7}")
     for name in options.only or PROGRAMS:
         each = measure(name, options.backend, options.calls, options.rounds)
         found.append(each)
         print(
             f"{name:26} {each['of_eager']:9.2f} {each['of_torch_compile']:17.2f} {each['monitored']:10} "
-            f"{each['later_monitored']:6} {each['later_native']:7} {'yes' if not each['different'] else each['different']:>6}",
+            f"{each['later_monitored']:6} {each['later_native']:7} {'yes' if not each['different'] else each['different']:>6} "
+            f"{format(each['merged_of_tree'], '7.2f') if each['merged'] else '-':>7}",
             flush=True,
         )
     if len(found) > 1:

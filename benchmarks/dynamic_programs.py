@@ -347,3 +347,27 @@ class Nested(nn.Module):
 def nested_three_deep() -> World:
     torch.manual_seed(0)
     return Nested(), lambda number: (torch.randn(2, 16, generator=generator(number)) * (1 + number % 5),)
+
+
+class Gated(nn.Module):
+    """A block with two ways, both pure tensor code."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, width, bias=False)
+        self.wide = nn.Linear(width, width)
+        self.narrow = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.gate(x)
+        if y.mean() > 0:
+            y = torch.relu(self.wide(y))
+        else:
+            y = torch.tanh(self.narrow(y)) - 1
+        return y * 2
+
+
+@program
+def gated_block() -> World:
+    torch.manual_seed(0)
+    return Gated().eval().requires_grad_(False), lambda number: (torch.randn(8, 32, generator=generator(number)),)

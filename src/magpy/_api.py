@@ -77,7 +77,8 @@ def compile(  # noqa: A001 - the name that users know from torch
         fullgraph: raise `FullGraphError` where the program is not one operator graph, instead of running natively.
         dynamic: whether numbers and sizes that vary become inputs; None decides after a miss, False never.
         options: passed to the backend. `"cache"` is MagPy's own: a folder, or True for the user's, in which records are kept
-            for other processes; the environment variable MAGPY_CACHE_DIR says so for all.
+            for other processes; the environment variable MAGPY_CACHE_DIR says so for all. `"merge_branches": True` is, too:
+            a branch on a tensor becomes part of one graph where both ways are pure tensor code.
         record_limit: how many records one callable may have.
         freeze: let Inductor take parameters and buffers for constants where no gradients are wanted. An update that torch
             counts (`load_state_dict`, an optimizer's step, `.to()`) leads to a new record at the next call; what is
@@ -112,6 +113,7 @@ def compile(  # noqa: A001 - the name that users know from torch
     if record_limit < 1:
         raise ValueError(f"record_limit must be at least 1, not {record_limit}")
     options, cache = cache_folder(options)
+    options, merge = _merging(options)
     config = Config(
         backend=resolve(backend, options, freeze=freeze),
         backend_name=backend,
@@ -123,10 +125,26 @@ def compile(  # noqa: A001 - the name that users know from torch
         compile_async=compile_async,
         verify=verify,
         cache=cache if isinstance(backend, str) else None,
+        merge=merge,
     )
     if target is None:
         return functools.partial(_compile, config=config)
     return _compile(target, config=config)
+
+
+def _merging(options: dict[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
+    """The backend's options, and whether branches are to be merged.
+
+    Raises:
+        TypeError: the option is no bool.
+    """
+    if not options or "merge_branches" not in options:
+        return options, False
+    options = dict(options)
+    found = options.pop("merge_branches")
+    if not isinstance(found, bool):
+        raise TypeError(f"the option merge_branches must be a bool, not {type(found).__qualname__} ({found!r})")
+    return options or None, found
 
 
 def _compile(target: Any, *, config: Config) -> Any:
@@ -180,6 +198,7 @@ class BoundaryInfo:
         line: the line in it, 0 if unknown.
         taken: how often it ran.
         outcomes: how often the program went on where: at a line, for a condition with its value, or "raised".
+        unmerged: why its two ways are no single graph, where `merge_branches` asked for one.
     """
 
     operation: str
@@ -188,6 +207,7 @@ class BoundaryInfo:
     line: int
     taken: int
     outcomes: dict[str, int]
+    unmerged: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +325,8 @@ def _boundaries(state: Compiled) -> list[BoundaryInfo]:
             where = site.where(start)
             outcomes[where] = outcomes.get(where, 0) + count
         taken = site.taken + (0 if known is None else known.taken)
-        found[key] = BoundaryInfo(site.text, site.slug, site.file, site.line, taken, outcomes)
+        unmerged = site.unmerged or ("" if known is None else known.unmerged)
+        found[key] = BoundaryInfo(site.text, site.slug, site.file, site.line, taken, outcomes, unmerged)
     return [*found.values()]
 
 

@@ -38,6 +38,7 @@ from . import _torch
 from ._disk import Shelf
 from ._later import Pending
 from ._lifted import make_monitor
+from ._merging import is_due, merge
 from ._monitor import Monitor, Run, internal_error
 from ._nested import Nested, Root, root_codes
 from ._observe import tell
@@ -66,6 +67,7 @@ class Config:
     compile_async: bool = False
     verify: int = 0
     cache: str | None = None
+    merge: bool = False
 
 
 @dataclass(slots=True)
@@ -163,7 +165,7 @@ class Compiled(Dispatcher):
             self._note(Refusal("unverified", why or ""))
         random_state = torch.default_generator.get_state() if record.random else None
         try:
-            result = record.mock(bound, record.run)
+            result = self._first_part(self.cache, record, bound)
         except Exception as error:
             problem = self._served_badly(record, error)
         else:
@@ -266,7 +268,7 @@ class Compiled(Dispatcher):
             site.likely[point] = id(record)
             random_state = torch.default_generator.get_state() if record.random else None
             try:
-                result = record.mock(bound, record.run)
+                result = self._first_part(point.cache, record, bound)
             except Exception as failed:
                 problem = self._served_badly(record, failed)
             else:
@@ -287,6 +289,17 @@ class Compiled(Dispatcher):
             self._note(problem)
             del slots, bound, found, record
             return self._resume(point, box)
+
+    def _first_part(self, cache: RecordCache, record: Record, bound: tuple[Any, ...]) -> Any:
+        """Run a record; where it ends at a branch whose ways are to be merged, see whether they can be."""
+        site = record.boundary
+        if site is None or not self.config.merge or not is_due(site):
+            return record.mock(bound, record.run)
+        result, merged = merge(record, bound, self.config.backend)
+        if merged is not None and not cache.full:
+            self._wrap(merged)
+            cache.add(merged)
+        return result
 
     def _resume(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
         """Let the program itself go on at a resume point."""

@@ -35,6 +35,8 @@ def explain(compiled: Any) -> str:
         lines.append(
             f"boundary [{boundary.reason}] {boundary.operation}{place}: {boundary.taken} times; then {outcomes}"
         )
+        if boundary.unmerged:
+            lines.append(f"    its ways were not merged: {boundary.unmerged}")
     for nested in found.nested:
         inner = nested.info
         lines.append(

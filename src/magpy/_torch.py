@@ -97,6 +97,8 @@ def is_profiler_mark(obj: Any) -> bool:
 
 
 TOLIST: Final = torch.Tensor.tolist
+ITEM: Final = torch.Tensor.item
+COND: Final = torch.ops.higher_order.cond
 TENSOR_BASE: Final = torch._C.TensorBase
 set_grad_enabled: Final = torch._C._set_grad_enabled
 sym_sqrt: Final = torch._sym_sqrt  # type: ignore[attr-defined]
@@ -184,3 +186,23 @@ __all__ = [
     "set_grad_enabled",
     "sym_sqrt",
 ]
+
+
+def fake_values(module: Any, inputs: list[Any]) -> list[Any]:
+    """What each node of a graph gives, on fake inputs: sizes that depend on values are symbols."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    found: list[Any] = []
+
+    class Values(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> Any:
+            found.append(super().run_node(n))
+            return found[-1]
+
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    fakes = [mode.from_tensor(each, static_shapes=True) for each in inputs]
+    with mode, env.ignore_fresh_unbacked_symbols():
+        Values(module).run(*fakes)
+    return found

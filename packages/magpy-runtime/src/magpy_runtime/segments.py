@@ -289,6 +289,8 @@ class BoundarySite:
         points: where it led: by the instruction, or None for an exception.
         outcomes: how often it led there.
         likely: the `id` of the record that served the call from there the last time.
+        seen: how many records there were behind it when its ways were to be merged.
+        unmerged: why they were not, if they were to be.
     """
 
     tree: Tree
@@ -305,6 +307,8 @@ class BoundarySite:
     points: dict[int | None, Point] = field(default_factory=dict)
     outcomes: dict[int | None, int] = field(default_factory=dict)
     likely: dict[Point, int] = field(default_factory=dict)
+    seen: int = 0
+    unmerged: str = ""
 
     def run(
         self,
