@@ -13,6 +13,7 @@ import torch
 import torch.fx
 
 from . import _torch
+from ._double_backward import rerunnable, with_double_backward
 from ._gradients import partial_reach, with_missing_gradients
 from ._graph_facts import updates, version_of
 
@@ -175,5 +176,10 @@ def with_fake_inputs(
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
     reach = partial_reach(module) if torch.is_grad_enabled() else {}
+    gradients = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
+    graph, refused = rerunnable(module) if gradients else (None, "")
     with _torch.tracing(fake_mode):
-        return with_missing_gradients(backend(module, fakes), reach)
+        run = backend(module, fakes)
+    if gradients:
+        run = with_double_backward(run, graph, refused)
+    return with_missing_gradients(run, reach)
