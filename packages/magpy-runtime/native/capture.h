@@ -11,6 +11,7 @@
  *   hook.c              the Python type FrameHook: frames that are answered instead of being run
  *   stacks.c            the stack's depth at each instruction of a code object
  *   table.c             the Python type FactTable: facts about objects that a record holds, checked in one go
+ *   draw.c              questions about iterators of builtin containers
  *   probe.c             questions about objects that run none of the user's code
  *   module.c            the module
  *

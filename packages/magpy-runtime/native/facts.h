@@ -55,6 +55,9 @@ int mp_same_value(PyObject *same_value, PyObject *one, PyObject *other);
 int mp_fact_holds(const FactTable *self, const Fact *fact);
 int mp_table_check(FactTable *self, Py_ssize_t *failed);
 
+/* draw.c */
+PyObject *mp_drawn(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 /* snapshot.c */
 Snapshot *mp_snapshot_new(FactTable *table, bool *never);
 void mp_snapshot_free(Snapshot *snapshot);

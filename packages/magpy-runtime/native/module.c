@@ -26,6 +26,8 @@ static PyMethodDef resume_methods[] = {
      "call_below(frames, function, args, kwargs, /)\n--\n\nCall a function below rebuilt frames."},
     {"unhooked", (PyCFunction)(void (*)(void))mp_unhooked, METH_FASTCALL,
      "unhooked(function, args, kwargs, /)\n--\n\nCall a function below which no FrameHook of this thread answers."},
+    {"drawn", (PyCFunction)(void (*)(void))mp_drawn, METH_FASTCALL,
+     "drawn(slowly, is_ahead, arg, iterator, /)\n--\n\nWhat an iterator gives next or draws from."},
     {"hide", mp_hide, METH_O, "hide(prefixes, /)\n--\n\nHide frames of these files from functions called below frames."},
     {NULL, NULL, 0, NULL},
 };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import types
 import weakref
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from . import _torch, iterators
-from ._native import FactTable, NativeGuard
+from ._native import FactTable, NativeGuard, drawn
 from .capture import NULL, instance_dict, super_lookup, type_lookup
 
 ABSENT: Final = NULL
@@ -270,9 +271,19 @@ def native_guard(
         None where the guard has a form that native code does not know.
     """
     try:
-        return NativeGuard(steps, modes.parts(), held, tensors.native(), same_value, strict, direct)
+        natively = [_natively_drawn(step) for step in steps]
+        return NativeGuard(natively, modes.parts(), held, tensors.native(), same_value, strict, direct)
     except ValueError:
         return None
+
+
+def _natively_drawn(step: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A step; where it asks an iterator for what it gives next or draws from, native code answers what it knows."""
+    *front, key, expected = step
+    ask = getattr(key, "ask", None) if type(key).__module__.startswith("magpy_") else None
+    if ask is not iterators.ahead and ask is not iterators.part:
+        return step
+    return (*front, functools.partial(drawn, key, ask is iterators.ahead, key.arg), expected)
 
 
 def guard_helpers() -> dict[str, Any]:

@@ -76,6 +76,7 @@ def resume(
     exception: BaseException | None = None,
     recorder: Recorder | None = None,
 ) -> Any: ...
+def drawn(slowly: Callable[[Any], Any], is_ahead: bool, arg: Any, iterator: Any, /) -> Any: ...
 def call_below(
     frames: Iterable[tuple[FunctionType, int, int, tuple[Any, ...], tuple[Any, ...]]],
     function: Callable[..., Any],

@@ -291,6 +291,7 @@ class BoundarySite:
         likely: the `id` of the record that served the call from there the last time.
         seen: how many records there were behind it when its ways were to be merged.
         unmerged: why they were not, if they were to be.
+        routes: for an outcome that is pushed (False) or tested (its truth), where it led, and whether it is pushed.
     """
 
     tree: Tree
@@ -309,6 +310,7 @@ class BoundarySite:
     likely: dict[Point, int] = field(default_factory=dict)
     seen: int = 0
     unmerged: str = ""
+    routes: dict[bool, tuple[int, bool]] = field(default_factory=dict, repr=False)
 
     def run(
         self,
@@ -355,6 +357,15 @@ class BoundarySite:
             args: what it was given.
             slots: what the frames held before.
         """
+        entry = self.entry
+        if entry is Entry.PUSH or entry is Entry.JUMP:
+            truth = entry is Entry.JUMP and bool(outcome)
+            way = self.routes.get(truth)
+            if way is None:
+                innermost = self.frames[-1]
+                start, _ = enter(innermost.code, innermost.at, entry, truth, args)
+                way = self.routes[truth] = (start, entry is Entry.PUSH)
+            return self.lead(way[0]), (*slots, outcome) if way[1] else slots
         innermost = self.frames[-1]
         start, pushed = enter(innermost.code, innermost.at, self.entry, outcome, args)
         return self.lead(start), slots + pushed
