@@ -169,7 +169,8 @@ class Calls:
     Attributes:
         served: for each call "hit", "monitored" or "native".
         operators: for each call the number of operators that it runs natively.
-        in_graphs: how many of them ran in compiled graphs.
+        in_graphs: how many of them ran in compiled graphs. In a call that one record serves that is all of them, also
+            those that its graph leaves out since nobody needs them.
         pictures: what the program yielded.
     """
 
@@ -198,6 +199,10 @@ class Calls:
         def call(*args: Any) -> Any:
             before = magpy.info(target)
             hits = {id(record): record.hits for record in state.records()}
+            counted = [0]
+            for record in state.records():
+                if record.run is not None:
+                    record.run = _Counted(record.run.run if type(record.run) is _Counted else record.run, counted)
             try:
                 return target(*args)
             finally:
@@ -206,15 +211,29 @@ class Calls:
                     name for name in ("native", "monitored", "hits") if getattr(after, name) > getattr(before, name)
                 ]
                 self.served.append(names[0] if names else "native")
-                runs = [(record.hits - hits.get(id(record), 0)) * record.operators for record in state.records()]
                 number = self.operators[len(self.served) - 1] if len(self.served) <= len(self.operators) else 0
                 split = any(
                     record.boundary is not None and record.hits > hits.get(id(record), 0) for record in state.records()
                 )
                 whole = names == ["hits"] and not split
-                self.in_graphs.append(number if whole else min(number, sum(runs)))
+                self.in_graphs.append(number if whole else min(number, counted[0]))
 
         return call
+
+
+class _Counted:
+    """A graph that counts its operators as `_Counting` does."""
+
+    def __init__(self, run: Any, counted: list[int]) -> None:
+        self.run = run
+        self.counted = counted
+
+    def __call__(self, *inputs: Any) -> Any:
+        with _Counting() as counting:
+            try:
+                return self.run(*inputs)
+            finally:
+                self.counted[0] += counting.number
 
 
 class _Counting(TorchDispatchMode):
