@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import linecache
@@ -258,3 +259,47 @@ def test_sources_of_dropped_records_are_forgotten() -> None:
         assert sources() > before
         del compiled
     assert sources() == before
+
+
+class Held:
+    """An object whose end the program looks at."""
+
+
+def seen_by_a_generator(x: torch.Tensor) -> Any:
+    def ends(held: Any) -> Iterator[Any]:
+        held = weakref.ref(held)
+        gc.collect()
+        yield held()
+
+    return x + 1, [*ends(Held())]
+
+
+def seen_by_a_context_manager(x: torch.Tensor) -> Any:
+    @contextlib.contextmanager
+    def ends(held: Any, other: Any) -> Iterator[Any]:
+        held, other = weakref.ref(held), weakref.ref(other)
+        yield held() or other()
+
+    with ends(Held(), other=Held()) as left:
+        return x + 1, [left]
+
+
+def seen_in_a_cycle(x: torch.Tensor) -> Any:
+    held = Held()
+    reference = weakref.ref(held)
+    container = {held, 1}
+    held.iterator = iter(container)  # type: ignore[attr-defined]
+    del held, container
+    gc.collect()
+    return x + 1, [reference()]
+
+
+@pytest.mark.parametrize("function", [seen_by_a_generator, seen_by_a_context_manager, seen_in_a_cycle])
+def test_objects_of_a_run_that_is_watched_no_more_end_as_natively(function: Any) -> None:
+    compiled = compile_(function)
+    for _ in range(4):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", magpy.NotCompiledWarning)
+            result, left = compiled(torch.ones(2))
+        assert left == [None] and result.tolist() == [2, 2]
+    assert {reason.slug for reason in magpy.info(compiled).reasons} == {"impure-call"}

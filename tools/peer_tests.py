@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import doctest
 import importlib
 import importlib.util
 import io
@@ -133,7 +134,7 @@ def _cpython(options: argparse.Namespace) -> dict[str, Any]:
     for test in _tests(unittest.defaultTestLoader.loadTestsFromModule(module), options.only):
         cls, method = type(test), test._testMethodName
         plain = getattr(cls, method)
-        if not isinstance(plain, types.FunctionType):
+        if not isinstance(plain, types.FunctionType) or isinstance(test, doctest.DocTestCase):
             tally.counts["left out"] += 1
             continue
         before = _outcome(cls(method))

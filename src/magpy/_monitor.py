@@ -164,8 +164,15 @@ class Monitor(SplitRules):
 
         A frame that nobody called, a finalizer's, may run while torch is about to report an operator to the function mode,
         which then has to be there: it stays to the end of the run, and reports nothing.
+
+        The rest of the run sees objects live as long as the program holds them: nothing here does any more, not even the
+        tracebacks of what the rules have raised.
         """
         self.collects_again()
+        found = self.recorder.error
+        if isinstance(found, Boundary):
+            found.__traceback__ = found.__context__ = None
+        self.release()
         if self.recorder.phase() == ENTERED:
             self.failed = True
         else:
