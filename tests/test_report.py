@@ -8,22 +8,26 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import magpy
 from magpy._api import BoundaryInfo
+from magpy._splitting import SplitRules
 from magpy.cli import main
+from magpy.cli._clock import BoundaryClock
 from magpy.cli._collect import Summary, Times
 from magpy.cli._html import Markup, page, tag
 from magpy.cli._lines import Lines, Served
 from magpy.cli._page import render
 from magpy.cli._style import STYLE
+from magpy_runtime.segments import BoundarySite
 
 PROGRAM = '''\
 import time
@@ -52,7 +56,7 @@ class Net(torch.nn.Module):
 @magpy.compile(backend="eager")
 def clock(x):
     y = x + 1  # graph
-    time.sleep(0)  # boundary
+    time.sleep(0.01)  # boundary
     return y
 
 
@@ -152,6 +156,47 @@ def test_boundaries_are_shown_where_they_are(tree: ElementTree.Element) -> None:
     assert "time.sleep" in seen
     assert "ends at the boundary" in seen
     assert "2 calls: 1 from records (" in seen
+
+
+def test_boundaries_are_shown_with_their_seconds(tree: ElementTree.Element) -> None:
+    (section,) = (each for each in tree.iter("section") if each.get("id") == "compiled-0")
+    table = next(section.iter("table"))
+    titles, cells = ([text_of(cell) for cell in table.iter(tag)] for tag in ("th", "td"))
+    shown = dict(zip(titles, cells, strict=True))
+    assert shown["operation"] == "time.sleep" and shown["taken"] == "2"
+    assert 2 * 0.01 <= float(shown["seconds"]) < 1.0  # of the watched run and of the one from a record
+
+
+def test_operations_at_boundaries_are_timed_only_meanwhile() -> None:
+    before = dict(vars(BoundarySite)), dict(vars(SplitRules))
+
+    def make() -> Callable[[float], float]:
+        def pause(x: float) -> float:
+            time.sleep(x)
+            return x
+
+        return magpy.compile(pause, backend="eager")
+
+    def boundary_of(compiled: Callable[[float], float]) -> BoundaryInfo:
+        (boundary,) = magpy.info(compiled).boundaries
+        return boundary
+
+    plain, timed = make(), make()
+    plain(0.01), plain(0.01)
+    assert (boundary_of(plain).taken, boundary_of(plain).seconds) == (2, None)
+    with BoundaryClock():
+        timed(0.01)
+        watched = boundary_of(timed)
+        timed(0.01)
+        with pytest.raises(ValueError, match="non-negative"):
+            timed(-1.0)
+        served = boundary_of(timed)
+    assert watched.seconds is not None and served.seconds is not None
+    assert watched.seconds >= 0.01 and served.seconds >= watched.seconds + 0.01
+    assert (dict(vars(BoundarySite)), dict(vars(SplitRules))) == before
+    timed(0.01)
+    after = boundary_of(timed)
+    assert (after.taken, after.seconds) == (served.taken + 1, served.seconds)
 
 
 def test_reference_graphs_are_drawn(tree: ElementTree.Element) -> None:

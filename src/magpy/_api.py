@@ -199,6 +199,7 @@ class BoundaryInfo:
         taken: how often it ran.
         outcomes: how often the program went on where: at a line, for a condition with its value, or "raised".
         unmerged: why its two ways are no single graph, where `merge_branches` asked for one.
+        seconds: how long the operation took altogether, in the program that the command `magpy` runs; otherwise None.
     """
 
     operation: str
@@ -208,6 +209,7 @@ class BoundaryInfo:
     taken: int
     outcomes: dict[str, int]
     unmerged: str = ""
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +328,9 @@ def _boundaries(state: Compiled) -> list[BoundaryInfo]:
             outcomes[where] = outcomes.get(where, 0) + count
         taken = site.taken + (0 if known is None else known.taken)
         unmerged = site.unmerged or ("" if known is None else known.unmerged)
-        found[key] = BoundaryInfo(site.text, site.slug, site.file, site.line, taken, outcomes, unmerged)
+        times = [each for each in (site.seconds, None if known is None else known.seconds) if each is not None]
+        seconds = sum(times) if times else None
+        found[key] = BoundaryInfo(site.text, site.slug, site.file, site.line, taken, outcomes, unmerged, seconds)
     return [*found.values()]
 
 

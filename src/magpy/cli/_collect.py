@@ -20,6 +20,7 @@ from magpy._explain import explain
 from magpy._monitor import locate
 from magpy._nested import Root
 from magpy._observe import Observer, observe
+from magpy.cli._clock import BoundaryClock
 from magpy.cli._lines import Function, Line, Lines
 from magpy_refgraph import RefGraph, to_svg
 from magpy_runtime.capture import type_lookup
@@ -126,9 +127,11 @@ class Collector(Observer):
         # Calls of modules are native; their way in Python goes through `dispatch`, which has a clock.
         self._calls = plain_calls()
         self._calls.__enter__()
+        self._clock = BoundaryClock().__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._clock.__exit__(*error)
         self._calls.__exit__(None, None, None)
         observe(self._before)
 

@@ -74,7 +74,9 @@ def _of_one(summary: Summary) -> Iterator[str]:
     for boundary in info.boundaries:
         where = f" at {place(boundary.file, boundary.line)}" if boundary.file else ""
         outcomes = ", ".join(f"{name} ({times})" for name, times in boundary.outcomes.items())
-        yield f"    boundary [{boundary.reason}] {boundary.operation}{where}: {count(boundary.taken, 'time')}; then {outcomes}"
+        took = "" if boundary.seconds is None else f", {duration(boundary.seconds)}"
+        taken = f"{count(boundary.taken, 'time')}{took}"
+        yield f"    boundary [{boundary.reason}] {boundary.operation}{where}: {taken}; then {outcomes}"
     for reason in info.reasons:
         where = f" at {place(reason.file, reason.line)}" if reason.file else ""
         yield f"    not compiled [{reason.slug}] {reason.message}{where} ({count(reason.count, 'call')})"

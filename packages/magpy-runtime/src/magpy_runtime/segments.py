@@ -286,6 +286,7 @@ class BoundarySite:
         sees: whether the operation may look at its callers.
         barren: how many times in a row no frame inside of it could have been served.
         taken: how often it was reached.
+        seconds: how long its operation took altogether; None as long as nobody measures it.
         points: where it led: by the instruction, or None for an exception.
         outcomes: how often it led there.
         likely: the `id` of the record that served the call from there the last time.
@@ -311,6 +312,7 @@ class BoundarySite:
     seen: int = 0
     unmerged: str = ""
     routes: dict[bool, tuple[int, bool]] = field(default_factory=dict, repr=False)
+    seconds: float | None = None
 
     def run(
         self,
