@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -295,3 +296,30 @@ def test_fullgraph() -> None:
     compiled = Served(magpy.compile(own, backend="eager", fullgraph=True))
     for how in ("monitored", "hits"):
         assert type(catch(compiled, how, torch.ones(2), 1)) is Own
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_a_graph_that_raises_at_a_hit_has_left_no_effects(backend: str) -> None:
+    """The program runs natively then, and handles what it raises itself."""
+    log: list[str] = []
+
+    def divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        try:
+            log.append("try")
+            return x // y
+        except RuntimeError:
+            log.append("except")
+            return x * 0 - 1
+        finally:
+            log.append("finally")
+
+    fast = magpy.compile(divide, backend=backend)
+    seven = torch.tensor(7)
+    assert fast(seven, torch.tensor(2)).item() == 3
+    assert fast(seven, torch.tensor(2)).item() == 3
+    assert log == ["try", "finally"] * 2
+    log.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fast(seven, torch.tensor(0)).item() == -1
+    assert log == ["try", "except", "finally"]

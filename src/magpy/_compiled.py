@@ -258,14 +258,14 @@ class Compiled(Dispatcher):
             box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
             found, problem = None, None
             try:
-                found = point.cache.find(slots, {}, site.likely.get(point, 0))
+                found = point.cache.find(slots, {}, site.likely.get(point, ()))
             except Exception as failed:
                 problem = settle(internal_error(failed))
             if found is None:
                 del slots
                 return self._side_exit(point, box, made) if problem is None else self._resume(point, box)
             record, bound = found
-            site.likely[point] = id(record)
+            site.served(point, record)
             random_state = torch.default_generator.get_state() if record.random else None
             try:
                 result = self._first_part(point.cache, record, bound)

@@ -114,8 +114,8 @@ class Shelf:
             found = found or len(cache.records) > count
             with contextlib.suppress(OSError):
                 os.utime(path)
-        if len(cache.records) > cache.limit:
-            cache.records = cache.records[: cache.limit]
+        for record in cache.records[cache.limit :]:
+            cache.discard(record)
         return found
 
     # -- writing ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,7 @@ class RecordCache(CacheSlots):
         self.barren = limit if barren is None else barren
         self.failed: dict[str, int] = {}
         self.unstable: set[Any] = set()
+        self._index: dict[int, Record] = {}
         self._lock = threading.Lock()
 
     @property
@@ -132,23 +133,24 @@ class RecordCache(CacheSlots):
         return count >= self.limit or (count >= self.barren and not any(each.hits for each in self.records))
 
     def find(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], likely: int = 0
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], likely: Sequence[int] = ()
     ) -> tuple[Record, tuple[Any, ...]] | None:
         """The record whose guard passes, with what the guard bound; None on a miss.
 
         Args:
             args: positional arguments, or slots.
             kwargs: keyword arguments.
-            likely: the `id` of the record to try before the others, 0 for none.
+            likely: the `id`s of the records to try before the others.
         """
-        if likely:
-            for record in self.records:
-                if id(record) == likely:
-                    bound = (record.native or record.guard)(args, kwargs)
-                    if type(bound) is tuple:
-                        return record, bound
-                    break
+        for number in likely:
+            tried = self._index.get(number)
+            if tried is not None:
+                bound = (tried.native or tried.guard)(args, kwargs)
+                if type(bound) is tuple:
+                    return tried, bound
         for record in self.records:
+            if likely and id(record) in likely:
+                continue
             bound = (record.native or record.guard)(args, kwargs)
             if type(bound) is tuple:
                 if record is not self.records[0]:
@@ -171,19 +173,28 @@ class RecordCache(CacheSlots):
                 if record.survey is not None:
                     self.unstable.update(record.survey(args, kwargs))
 
+    def append(self, record: Record) -> None:
+        """Add a record behind the others."""
+        with self._lock:
+            self._index[id(record)] = record
+            self.records = (*self.records, record)
+
     def add(self, record: Record) -> None:
         """Add a record in front."""
         with self._lock:
+            self._index[id(record)] = record
             self.records = (record, *self.records)
 
     def discard(self, record: Record) -> None:
         """Take a record out; calls that it is serving now are not disturbed."""
         with self._lock:
+            self._index.pop(id(record), None)
             self.records = tuple([each for each in self.records if each is not record])
 
     def clear(self) -> None:
         """Drop all records."""
         records, self.records = self.records, ()
+        self._index.clear()
         for record in records:
             record.release()
         self.failed.clear()

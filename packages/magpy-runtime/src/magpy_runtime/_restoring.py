@@ -271,7 +271,7 @@ def attach(members: dict[str, bytes], target: Any, cache: RecordCache, tree: Tre
         except Misfit as misfit:
             failing += [[str(misfit)]] * (place is None)
             continue
-        found.records = (*found.records, record)
+        found.append(record)
         if place is None:
             failing.append(problems)
     if failing and all(failing):

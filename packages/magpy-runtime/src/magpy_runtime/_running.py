@@ -85,8 +85,9 @@ def wrap(record: Record) -> None:
 
 def is_in_graph(record: Record, error: Exception) -> bool:
     """Whether what a mock has raised came out of the graph; else out of what comes after it."""
-    assert error.__traceback__ is not None
-    entry = error.__traceback__.tb_next
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_code is not record.mock.__code__:
+        entry = entry.tb_next
     lines = record.mock_source.splitlines()
     graph_line = next((number for number, line in enumerate(lines, 1) if RUN.search(line)), 0)
     return entry is not None and entry.tb_lineno <= graph_line

@@ -189,13 +189,14 @@ class Served(Dispatcher):
             box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
             found = None
             try:
-                found = point.cache.find(slots, {})
+                found = point.cache.find(slots, {}, site.likely.get(point, ()))
             except Exception as failed:
                 self._note(f"a guard raised {type(failed).__name__}")
             if found is None:
                 del slots
                 return self._side_exit(point, box)
             record, bound = found
+            site.served(point, record)
             ran, result = self._run(record, bound, point.cache)
             if not ran:
                 del slots, bound, found, record

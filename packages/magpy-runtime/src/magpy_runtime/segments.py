@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ._record import RecordCache
+from ._record import Record, RecordCache
 from .capture import NULL, call_below, type_lookup
 
 CHILDREN: Final = 8
@@ -26,6 +26,7 @@ AFTER_LOOP: Final = 0 if "END_FOR" not in dis.opmap else 1 if "CALL_KW" not in d
 """How many instructions behind its target FOR_ITER goes on when the iterator is exhausted (END_FOR, POP_TOP)."""
 
 _BARREN: Final = 8
+_LIKELY: Final = 4
 _UNUSED: Final = CHILDREN // 2
 """What share of a point's records may be made before one of them is used again."""
 
@@ -289,7 +290,7 @@ class BoundarySite:
         seconds: how long its operation took altogether; None as long as nobody measures it.
         points: where it led: by the instruction, or None for an exception.
         outcomes: how often it led there.
-        likely: the `id` of the record that served the call from there the last time.
+        likely: the `id`s of the records that served calls from there, the latest first.
         seen: how many records there were behind it when its ways were to be merged.
         unmerged: why they were not, if they were to be.
         routes: for an outcome that is pushed (False) or tested (its truth), where it led, and whether it is pushed.
@@ -308,7 +309,7 @@ class BoundarySite:
     taken: int = 0
     points: dict[int | None, Point] = field(default_factory=dict)
     outcomes: dict[int | None, int] = field(default_factory=dict)
-    likely: dict[Point, int] = field(default_factory=dict)
+    likely: dict[Point, tuple[int, ...]] = field(default_factory=dict)
     seen: int = 0
     unmerged: str = ""
     routes: dict[bool, tuple[int, bool]] = field(default_factory=dict, repr=False)
@@ -389,6 +390,12 @@ class BoundarySite:
         if self.entry in (Entry.JUMP, Entry.JUMP_OR_POP):
             return f"{is_true(innermost.code, innermost.at, start)}: {line}"
         return line
+
+    def served(self, point: Point, record: Record) -> None:
+        """Remember what served the call at a point."""
+        number, likely = id(record), self.likely.get(point, ())
+        if not likely or likely[0] != number:
+            self.likely[point] = (number, *[each for each in likely if each != number][: _LIKELY - 1])
 
     def lead(self, start: int | None) -> Point:
         """The point at an instruction of the innermost frame, or after an exception (None)."""
