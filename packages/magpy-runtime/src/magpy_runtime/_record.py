@@ -140,7 +140,7 @@ class RecordCache(CacheSlots):
         Args:
             args: positional arguments, or slots.
             kwargs: keyword arguments.
-            likely: the `id`s of the records to try before the others.
+            likely: the `id` of each record to try before the others.
         """
         for number in likely:
             tried = self._index.get(number)
