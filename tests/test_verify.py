@@ -155,12 +155,81 @@ def test_warnings_can_be_errors(monkeypatch: pytest.MonkeyPatch) -> None:
             compiled(x)
 
 
-def test_what_cannot_be_verified_says_so() -> None:
-    compiled = magpy.compile(lambda x: x * float(x.sum()), backend="eager", verify=1)
-    for _ in range(3):
-        assert compiled(torch.ones(1)).item() == 1
-    if magpy.info(compiled).hits:
-        assert "unverified" in reasons(compiled)
+def test_what_cannot_be_verified_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """An operation outside of the process's memory is not done twice; what comes behind it is verified by itself."""
+
+    def prints(x: Any) -> Any:
+        y = x + 1
+        print("once", y.shape)
+        return y * 2
+
+    compiled = verified(prints, 1)
+    compiled.monitored(torch.ones(1))
+    compiled.hit(torch.ones(1))
+    assert capsys.readouterr().out.count("once") == 2
+    assert [reason.slug for reason in magpy.info(compiled.compiled).reasons] == ["unverified"]
+    assert "print would be done twice" in magpy.info(compiled.compiled).reasons[0].message
+    assert [record.verified for record in compiled.compiled.__magpy__.records()] == [1, 1]
+
+
+def reads(x: Any) -> Any:
+    if x.sum() > 0:
+        x = x + SCALE
+    LOG.append(x.max().item())
+    return x * LOG[-1], int(x[0]), x.tolist(), x[x > 0], f"{LOG[-1]:.1f}"
+
+
+def loops(x: Any) -> Any:
+    count = 0
+    while x.sum() < 9:
+        x = x + 1
+        count += 1
+    return x, count
+
+
+def catches(x: Any) -> Any:
+    try:
+        return torch.linalg.cholesky(x * torch.eye(3)) if x.sum() > 0 else torch.zeros(int(x[0]))
+    except RuntimeError as error:
+        return x * 2, type(error).__name__
+
+
+def differentiates(x: Any) -> Any:
+    weight = torch.full((3,), 2.0, requires_grad=True)
+    loss = (weight * x).sum()
+    loss.backward()
+    return weight.grad, loss.item()
+
+
+@pytest.mark.parametrize("function", [reads, loops, catches, differentiates])
+def test_calls_that_pass_boundaries_are_verified(function: Callable[..., Any]) -> None:
+    compiled = magpy.compile(function, backend="eager", verify=1)
+    for x in (torch.ones(3), -torch.ones(3)) * 5:
+        LOG.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", VerificationWarning)
+            given = compiled(x)
+        LOG.clear()
+        assert repr(given) == repr(function(x))
+        assert len(LOG) == (function is reads)
+    assert magpy.info(compiled).hits >= 6
+    records = [record for record in compiled.__magpy__.records() if record.hits]
+    assert records and all(record.verified for record in records)
+    told = {reason.slug: reason.message for reason in magpy.info(compiled).reasons}
+    assert "verification-failed" not in told and "no record yet" in told.get("unverified", "no record yet")
+
+
+def test_a_difference_behind_a_boundary_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever record of the chain gave it, all go."""
+    compiled = verified(loops, 1)
+    x = torch.ones(3)
+    compiled.monitored(x)
+    last = next(record for record in compiled.compiled.__magpy__.records() if record.boundary is None)
+    monkeypatch.setattr(last, "mock", lambda bound, run: (torch.zeros(3), 7))
+    (result, count), text = told(compiled.hit, x)
+    assert result.tolist() == [3.0, 3.0, 3.0] and count == 2
+    assert "natively tensor([3., 3., 3.])" in text
+    assert reasons(compiled.compiled) == ["verification-failed"] and not compiled.compiled.__magpy__.records()
 
 
 def test_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from magpy_runtime.capture import NULL, call_below, instance_dict, resume
 from magpy_runtime.segments import BoundarySite, Point, Tree, following, line_of
 
 from . import _torch
+from ._chains import chain
 from ._disk import Shelf
 from ._later import Pending
 from ._lifted import make_monitor
@@ -46,7 +47,7 @@ from ._reasons import Boundary as Refusal
 from ._recording import Draft, make_draft
 from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, warn
 from ._state import is_own
-from ._verify import VerificationWarning, can_verify, verify
+from ._verify import Outcome, VerificationWarning, can_verify, verify, verify_chain
 
 _ATTEMPTS: Final = 3
 _LONGEST_WAIT: Final = 1 << 16
@@ -159,10 +160,16 @@ class Compiled(Dispatcher):
         """Serve a call that a record's guard has let pass."""
         if self.config.verify > record.verified:
             record.verified += 1
-            if record.boundary is None and (refused := can_verify()) is None:
+            if (refused := can_verify()) is not None:
+                self._note(Refusal("unverified", refused))
+            elif record.boundary is None:
                 return self._verified(record, bound, args, kwargs)
-            why = refused if record.boundary is None else "what comes before and after a boundary"
-            self._note(Refusal("unverified", why or ""))
+            else:
+                native = functools.partial(self.target, *args, **kwargs)
+                outcome = self._verified_chain(record, bound, native, self._roots(args, kwargs))
+                if outcome.served:
+                    return self._told(outcome)
+                del outcome, native
         random_state = torch.default_generator.get_state() if record.random else None
         try:
             result = self._first_part(self.cache, record, bound)
@@ -211,18 +218,52 @@ class Compiled(Dispatcher):
                 return [str(failure)]
             return new_facts(record, monitor.drafts[-1][1].record)
 
+        outcome = verify(program, served, watch, self._roots(args, kwargs), self.config.backend_name)
+        record.hits += 1
+        if outcome.difference is not None:
+            self._drop(record)
+        return self._told(outcome)
+
+    def _roots(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """What a call can reach, by name."""
         roots = [(f"argument {number}", arg) for number, arg in enumerate(args)]
         roots += [(f"argument {name}", arg) for name, arg in kwargs.items()]
-        roots.append(("the function", self.target))
-        outcome = verify(program, served, watch, roots, self.config.backend_name)
-        record.hits += 1
+        return [*roots, ("the function", self.target)]
+
+    def _verified_chain(
+        self, record: Record, bound: tuple[Any, ...], native: Callable[[], Any], roots: list[tuple[str, Any]]
+    ) -> Outcome:
+        """Compare what a segment and those that follow it give in a copy of the process with what the program gives."""
+        trail: list[int] = []
+
+        def program() -> Any:
+            with _torch.compiling():  # as the records were made
+                return native()
+
+        outcome = verify_chain(program, chain(record, bound, trail), trail, roots, self.config.backend_name)
+        if not outcome.served:
+            if outcome.again:
+                record.verified -= 1
+            self._note(Refusal("unverified", outcome.unverified or ""))
+            return outcome
+        for cache in (self.cache, *[point.cache for point in [*self.tree.points.values()]]):
+            for each in cache.records:
+                used = outcome.trail.count(id(each))
+                each.hits += used
+                each.verified += bool(used) and each is not record
+                if used and outcome.difference is not None:
+                    cache.discard(each)
+                    _forget(each)
+        return outcome
+
+    def _told(self, outcome: Outcome) -> Any:
+        """A call was served natively, for verification: say what was found, and give what the program gave."""
         self.statistics.hits += 1
         if outcome.unverified is not None:
             self._note(Refusal("unverified", outcome.unverified))
         if outcome.difference is not None:
             missing = f"; not guarded: {'; '.join(outcome.missing[:3])}" if outcome.missing else ""
             boundary = Refusal("verification-failed", outcome.difference + missing)
-            self._drop(record)
             self._note(boundary)
             warn(_name(self.target), boundary, VerificationWarning)
         if outcome.error is not None:
@@ -265,6 +306,15 @@ class Compiled(Dispatcher):
                 del slots
                 return self._side_exit(point, box, made) if problem is None else self._resume(point, box)
             record, bound = found
+            if self.config.verify > record.verified and can_verify() is None:
+                record.verified += 1
+                kept = [slots]
+                roots = [(f"slot {number}", slot) for number, slot in enumerate(slots)]
+                native = functools.partial(self._go_on_natively, point, kept)
+                told = self._verified_chain(record, bound, native, roots)
+                if told.served:
+                    return self._told(told)
+                del told, native, roots, kept
             site.served(point, record)
             random_state = torch.default_generator.get_state() if record.random else None
             try:

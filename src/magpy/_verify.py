@@ -4,6 +4,10 @@ The record serves the call in a copy of the process (`os.fork`), which has a cop
 arguments, the model, globals, generators of random numbers, iterators. The program runs natively, for real, here; the user
 gets what it gives. Portraits of both are compared. Where they differ, a second copy of the process watches the program
 once more, and what its guard checks and the record's does not is what should have been guarded.
+
+A call that passes boundaries is served by its whole chain of segments in the copy, before the program runs here: only if the
+copy has come to the end, so that every boundary operation could be done twice, is there something to compare. Otherwise the
+call is served as ever. See `_chains`.
 """
 
 from __future__ import annotations
@@ -47,6 +51,9 @@ class Outcome:
         difference: the first difference, in words; None where there is none.
         unverified: why nothing was compared; None where it was.
         missing: what the program reads that the record does not guard, with places.
+        served: whether the call is over; if not, it has not begun here.
+        again: whether a later call may be verified where this one was not.
+        trail: the records that served it in the copy, by `id`.
     """
 
     result: Any
@@ -54,6 +61,9 @@ class Outcome:
     difference: str | None
     unverified: str | None = None
     missing: tuple[str, ...] = ()
+    served: bool = True
+    again: bool = False
+    trail: tuple[int, ...] = ()
 
 
 def can_verify() -> str | None:
@@ -105,6 +115,44 @@ def verify(
     return Outcome(result, error, found, None, tuple(missing))
 
 
+def verify_chain(
+    program: Callable[[], Any],
+    served: Callable[[], Any],
+    trail: list[int],
+    roots: list[tuple[str, Any]],
+    backend: Any,
+) -> Outcome:
+    """Run a call from its segments in a copy of the process, and if that was possible, natively here; compare.
+
+    Args:
+        program: the call, natively.
+        served: the call, from the segments.
+        trail: `served` adds the records that it uses, by `id`.
+        roots: what the call can reach, by name.
+        backend: the name of the backend, which says how near results must be.
+    """
+    known = Known()
+    before = Portrait(known, first=True)
+    for name, obj in roots:
+        before.paint(obj, name)
+
+    def painted() -> tuple[str | None, list[Line], bool, tuple[int, ...]]:
+        _, error, lines, _ = _run(served, known, roots)
+        if isinstance(error, _NotServed):
+            return str(error), [], error.again, ()
+        return None, lines, False, tuple(trail)
+
+    answer = _Copy(painted).answer()
+    if answer is None:
+        return Outcome(None, None, None, "the copy of the process gave no answer", served=False)
+    what, others, again, used = answer
+    if what is not None:
+        return Outcome(None, None, None, what, served=False, again=again)
+    result, error, lines, _ = _run(program, known, roots)
+    found = difference(lines, others, _TOLERANCE.get(backend, _OTHER_TOLERANCE))
+    return Outcome(result, error, found, trail=used)
+
+
 def _run(
     function: Callable[[], Any], known: Known, roots: list[tuple[str, Any]]
 ) -> tuple[Any, BaseException | None, list[Line], bool]:
@@ -130,12 +178,20 @@ def _portrait(function: Callable[[], Any], known: Known, roots: list[tuple[str, 
 
 
 class _NotServed(Exception):
-    """The record could not serve the call, which then runs natively."""
+    """The record could not serve the call, which then runs natively.
+
+    Attributes:
+        again: whether a later call may be served.
+    """
+
+    again = False
 
 
-def not_served(why: str) -> Exception:
+def not_served(why: str, *, again: bool = False) -> Exception:
     """What `served` raises where the record does not serve the call after all."""
-    return _NotServed(why)
+    error = _NotServed(why)
+    error.again = again
+    return error
 
 
 class _Copy:
