@@ -303,3 +303,20 @@ def test_objects_of_a_run_that_is_watched_no_more_end_as_natively(function: Any)
             result, left = compiled(torch.ones(2))
         assert left == [None] and result.tolist() == [2, 2]
     assert {reason.slug for reason in magpy.info(compiled).reasons} == {"impure-call"}
+
+
+def test_references_are_counted_natively() -> None:
+    def counts(x: torch.Tensor) -> Any:
+        held = Held()
+        before = sys.getrefcount(held)
+        for _ in range(3):
+            with contextlib.suppress(TypeError):
+                reversed(held)  # type: ignore[call-overload]
+        return x + 1, sys.getrefcount(held) - before
+
+    compiled = compile_(counts)
+    for _ in range(4):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", magpy.NotCompiledWarning)
+            assert compiled(torch.ones(2))[1] == 0
+    assert [reason.slug for reason in magpy.info(compiled).reasons] == ["value-identity"]

@@ -79,6 +79,7 @@ class SpecialRules(OperationRules):
             sys.exc_info: self.thread_state,
             threading.get_ident: self.thread_state,
             sys.getrecursionlimit: self.thread_state,
+            sys.getrefcount: self.count_references,
             gc.isenabled: self.impure,
             gc.enable: self.impure,
             gc.disable: self.impure,
@@ -140,6 +141,10 @@ class SpecialRules(OperationRules):
         """`sys.exc_info()` and the like: state of the thread that some libraries ask for their own bookkeeping."""
         if self.recorder.code().co_filename not in _BOOKKEEPERS:
             raise self.boundary("impure-call", "state of the interpreter's thread")
+
+    def count_references(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """What is watched, and what a record hands on across a boundary, is held once more: the count shows that."""
+        raise self.boundary("value-identity", "references to an object were counted")
 
     def impure(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A call whose answer differs in a monitored run."""
