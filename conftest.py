@@ -24,6 +24,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def unmeasured() -> None:
+    """No test depends on how fast compiled code is: graphs keep it. Tests of that choice ask for it themselves."""
+    if not _WITHOUT_TORCH and importlib.util.find_spec("magpy_runtime") is not None:
+        from magpy_runtime import _measuring
+
+        _measuring.shortest_s = float("inf")
+
+
 @pytest.fixture(scope="session")
 def update_cases(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be written instead of compared."""
