@@ -12,7 +12,15 @@ import magpy
 W = torch.randn(3, requires_grad=True)
 
 
-class Switching(torch.autograd.Function):
+class Passing(torch.autograd.Function):
+    """Hands gradients on as they are."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+class Switching(Passing):
     """Switches gradients off by itself, and back to what it found."""
 
     @staticmethod
@@ -20,24 +28,16 @@ class Switching(torch.autograd.Function):
         with torch.no_grad():
             return x * 2
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad
 
-
-class Closing(torch.autograd.Function):
+class Closing(Passing):
     """Takes a parameter that is no argument."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x * W
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad
 
-
-class Raising(torch.autograd.Function):
+class Raising(Passing):
     """Raises from within its forward."""
 
     @staticmethod
@@ -45,10 +45,6 @@ class Raising(torch.autograd.Function):
         if x.shape[0] > 3:
             raise ValueError(x.shape[0])
         return x * W
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad
 
 
 def applied(function: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -66,6 +66,15 @@ class Outcome:
     trail: tuple[int, ...] = ()
 
 
+def _known(roots: list[tuple[str, Any]]) -> Known:
+    """What is there before a call."""
+    known = Known()
+    before = Portrait(known, first=True)
+    for name, obj in roots:
+        before.paint(obj, name)
+    return known
+
+
 def can_verify() -> str | None:
     """Why the process cannot be copied, or None."""
     if not hasattr(os, "fork"):
@@ -91,10 +100,7 @@ def verify(
         roots: what the call can reach, by name.
         backend: the name of the backend, which says how near results must be.
     """
-    known = Known()
-    before = Portrait(known, first=True)
-    for name, obj in roots:
-        before.paint(obj, name)
+    known = _known(roots)
     copy = _Copy(lambda: _portrait(served, known, roots))
     spare = _Copy(watch, waits=True)
     result, error, lines, _ = _run(program, known, roots)
@@ -131,10 +137,7 @@ def verify_chain(
         roots: what the call can reach, by name.
         backend: the name of the backend, which says how near results must be.
     """
-    known = Known()
-    before = Portrait(known, first=True)
-    for name, obj in roots:
-        before.paint(obj, name)
+    known = _known(roots)
 
     def painted() -> tuple[str | None, list[Line], bool, tuple[int, ...]]:
         _, error, lines, _ = _run(served, known, roots)

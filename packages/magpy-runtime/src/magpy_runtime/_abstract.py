@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import _collections_abc
 import abc
+import contextlib
+import os
 import types
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 from .capture import type_lookup
 
-_LIBRARY: Final = ("collections.abc", "_collections_abc", "contextlib", "os")
+_LIBRARY: Final = tuple(map(vars, (_collections_abc, contextlib, os)))
+"""Namespaces of the standard library's hooks, which look at classes and nothing else."""
+
 _object_class: Final = type_lookup(object, "__class__")
 _check: Final = type_lookup(abc.ABCMeta, "__subclasscheck__")
 
@@ -31,7 +36,7 @@ class AbstractAnswers:
         self.token = token
         self.seen = token
         self.answers: list[tuple[Any, Any, bool]] | None = []
-        for base, cls in dict.fromkeys(questions):
+        for base, cls in {(id(base), id(cls)): (base, cls) for base, cls in questions}.values():
             if current() != token or not _may_ask(base, cls):
                 self.answers = None
                 break
@@ -56,7 +61,7 @@ def _may_ask(base: Any, cls: Any) -> bool:
     """Whether a class can be asked by a guard: the answer is the interpreter's, and instances do not hide their class."""
     hook = getattr(type_lookup(base, "__subclasshook__"), "__func__", None)
     return (
-        (type(hook) is not types.FunctionType or hook.__module__ in _LIBRARY)
+        (type(hook) is not types.FunctionType or any(hook.__globals__ is each for each in _LIBRARY))
         and type_lookup(type(base), "__subclasscheck__") is _check
         and type_lookup(cls, "__class__") is _object_class
     )
