@@ -110,11 +110,18 @@ def model_graph(name: str) -> torch.fx.Graph:
 
 
 def mark(graph: torch.fx.Graph, kinds: int, source: random.Random) -> int:
-    """Choose a kind for each operator; the number of operators."""
+    """Choose a kind for each operator; the number of operators.
+
+    What takes an item of an operator's results is of that operator's kind, as in the XLA backend and in torch's
+    partitioner, which moves it there whatever it is told.
+    """
     count = 0
     for node in graph.nodes:
         node.meta.pop("kind", None)
-        if node.op == "call_function":
+        if node.target is operator.getitem and (kind := kind_of(node.args[0])) is not None:
+            node.meta["kind"] = kind
+            count += 1
+        elif node.op == "call_function":
             drawn = source.random()
             node.meta["kind"] = min(int(drawn / RARE) + 1, 10) % 10 if drawn < RARE * (kinds - 1) else 0
             count += 1
