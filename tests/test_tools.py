@@ -9,6 +9,7 @@ import pytest
 
 import environments
 import layout
+import peer_tests
 import tasks
 
 
@@ -70,3 +71,49 @@ def test_totals(
 def test_no_test_at_all_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "REPORTS", tmp_path)
     assert tasks.summary([]) == 1
+
+
+PEER = """
+import os, signal, time, unittest
+import torch
+
+class Tests(unittest.TestCase):
+    runs = 0
+
+    def test_a_same(self):
+        self.assertEqual(torch.compile(lambda x: x + 1)(torch.ones(1)).item(), 2)
+
+    def test_b_crashes(self):
+        self.__class__.runs += 1
+        if self.runs == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def test_c_differs(self):
+        self.assertIs(torch.compile(len), len)
+
+    def test_d_crashes_plainly(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def test_e_takes_long(self):
+        self.__class__.runs += 1
+        if self.runs == 2:
+            time.sleep(1000)
+
+    def test_f_compiles_nothing(self):
+        pass
+"""
+
+
+def test_peer_tests_go_on_behind_one_that_crashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "peers.py"
+    path.write_text(PEER)
+    assert peer_tests.main(["torch", str(path), "--timeout", "10"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    expected = "1 compiles nothing, 1 crashed, 1 crashed plainly, 1 native, 1 too long, 1 wrong"
+    assert lines[0] == f"{path}: {expected}"
+    assert [line.split("_")[-2:] for line in lines if "WRONG" in line] == [
+        ["b", "crashes"],
+        ["c", "differs"],
+        ["takes", "long"],
+    ]
+    assert any("the process ended with -9" in line for line in lines)

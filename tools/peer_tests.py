@@ -7,7 +7,10 @@
 `cpython` takes modules of CPython's own `test` package: each test method is compiled and called several times, with a fresh
 fixture each time, so that later calls come from records. `torch` takes files that call `torch.compile`, such as those of
 PyTorch's `test/dynamo`, from a path that you give: they run with `torch.compile` as a function that changes nothing, and as
-`magpy.compile`. Each module runs in a process of its own.
+`magpy.compile`.
+
+Each module runs in a process of its own. One that crashes in a test, or takes too long for it, is ended, and another goes on
+behind that test, so that the others have their results.
 
 A test that passes plainly and not under MagPy is *wrong*. The others are counted by how their calls were served: *record*
 where a later call was, *native* where none was.
@@ -18,20 +21,30 @@ from __future__ import annotations
 import argparse
 import collections
 import doctest
+import faulthandler
+import functools
 import importlib
 import importlib.util
 import io
 import json
+import os
+import queue
 import subprocess
 import sys
+import tempfile
+import threading
 import types
 import unittest
 import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CALLS = 3
-TIMEOUT_S = 900
+TIMEOUT_S = 300
+START_S = 120
+"""What importing the libraries and the module may take, besides."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,52 +53,155 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("suite", choices=["cpython", "torch"])
     parser.add_argument("names", nargs="+", help="modules of the `test` package, or paths of test files")
     parser.add_argument("--backend", default="eager")
-    parser.add_argument("--timeout", type=int, default=TIMEOUT_S, help="seconds for each module")
+    parser.add_argument("--timeout", type=int, default=TIMEOUT_S, help="seconds for each test, its calls together")
     parser.add_argument("--only", default="", help="run only tests whose id holds this")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
         return _report(options)
-    totals: collections.Counter[str] = collections.Counter()
-    reasons: collections.Counter[str] = collections.Counter()
+    tally = _Tally()
     for name in options.names:
-        found = _in_a_process(options, name)
-        if found is None:
-            totals["crashed"] += 1
-            print(f"{name}: crashed or took too long", flush=True)
-            continue
-        counts = collections.Counter(found["counts"])
-        totals += counts
-        reasons += collections.Counter(found["reasons"])
-        print(f"{name}: {', '.join(f'{number} {what}' for what, number in sorted(counts.items()))}", flush=True)
-        for test, text in found["wrong"].items():
+        found = _Tally()
+        _module(options, name, found)
+        tally.add(found)
+        print(f"{name}: {found}", flush=True)
+        for test, text in found.wrong.items():
             print(f"    WRONG {test}\n        " + "\n        ".join(text.strip().splitlines()[-6:]), flush=True)
-    print("total:", ", ".join(f"{number} {what}" for what, number in sorted(totals.items())))
-    print("why native:", ", ".join(f"{slug} {number}" for slug, number in reasons.most_common(12)))
-    return 1 if totals["wrong"] or totals["crashed"] else 0
+    print(f"total: {tally}")
+    print("why native:", ", ".join(f"{slug} {number}" for slug, number in tally.reasons.most_common(12)))
+    return 1 if tally.wrong or not tally.counts else 0
 
 
-def _in_a_process(options: argparse.Namespace, name: str) -> dict[str, Any] | None:
-    command = [sys.executable, __file__, options.suite, name, "--one", "--backend", options.backend]
+class _Event(NamedTuple):
+    """What the process that runs a module tells, or is told of it.
+
+    `stage` is "plain" when a test begins, "compiled" when it passed plainly, and "done" with its result; the last one is
+    "end", or says that the process "crashed" or took "too long".
+    """
+
+    stage: str
+    test: str
+    what: str = ""
+    text: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass
+class _Tally:
+    counts: collections.Counter[str] = field(default_factory=collections.Counter)
+    reasons: collections.Counter[str] = field(default_factory=collections.Counter)
+    wrong: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: _Tally) -> None:
+        self.counts += other.counts
+        self.reasons += other.reasons
+        self.wrong |= other.wrong
+
+    def take(self, event: _Event) -> None:
+        self.counts[event.what] += 1
+        self.reasons.update(event.reasons)
+        if event.what in ("wrong", "crashed", "too long"):
+            self.wrong[event.test] = event.text
+
+    def __str__(self) -> str:
+        return ", ".join(f"{number} {what}" for what, number in sorted(self.counts.items()))
+
+
+def _module(options: argparse.Namespace, name: str, tally: _Tally) -> None:
+    """Run one module's tests, in as many processes as it takes."""
+    ended = 0
+    while True:
+        last = _Event("none", name)
+        for event in _events(options, name, ended):
+            match event.stage, last.stage:
+                case "end", _:
+                    return
+                case ("crashed" | "too long") as how, "compiled":
+                    tally.take(last._replace(what=how, text=event.text))
+                    ended += 1
+                case ("crashed" | "too long") as how, "plain":
+                    tally.take(last._replace(what=f"{how} plainly"))
+                    ended += 1
+                case ("crashed" | "too long") as how, _:  # before the first test, between two, or behind the last
+                    tally.take(_Event("done", f"{name} behind {last.test}", how, event.text))
+                    return
+                case "done", _:
+                    tally.take(event)
+                    ended += 1
+            last = event
+
+
+def _events(options: argparse.Namespace, name: str, skip: int) -> Iterator[_Event]:
+    """What a process tells that runs a module's tests from one on."""
+    command = [
+        sys.executable,
+        __file__,
+        options.suite,
+        name,
+        "--one",
+        "--backend",
+        options.backend,
+        "--skip",
+        str(skip),
+    ]
     command += ["--only", options.only] if options.only else []
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.timeout, check=False)
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return found
-    except (subprocess.TimeoutExpired, IndexError, json.JSONDecodeError):
-        return None
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+
+        def read() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.put(line)
+            lines.put("")
+
+        threading.Thread(target=read, daemon=True).start()
+        ends = False
+        try:
+            limit = max(options.timeout, START_S)
+            while line := lines.get(timeout=limit):
+                limit = options.timeout
+                event = _Event(*json.loads(line))
+                ends = event.stage == "end"
+                if not ends:
+                    yield event
+            status = process.wait(options.timeout)
+        except (queue.Empty, subprocess.TimeoutExpired):
+            yield _Event("too long", "", text=f"took longer than {options.timeout} s")
+            return
+        finally:
+            process.kill()
+        if ends and status == 0:
+            yield _Event("end", "")
+            return
+        errors.seek(0)
+        yield _Event("crashed", "", text=f"{errors.read()}\nthe process ended with {status}")
 
 
 def _report(options: argparse.Namespace) -> int:
     warnings.simplefilter("ignore")
-    run = _cpython if options.suite == "cpython" else _torch
-    real = sys.stdout
+    faulthandler.enable()
+    suite = _Cpython(options) if options.suite == "cpython" else _Torch(options)
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def tell(*parts: Any) -> None:
+        print(json.dumps(_Event(*parts)), file=channel, flush=True)
+
+    real = sys.stdout, sys.stderr
     sys.stdout = sys.stderr = io.StringIO()
     try:
-        found = run(options)
+        tests = _tests(unittest.defaultTestLoader.loadTestsFromModule(suite.module()), options.only)
+        for test in tests[options.skip :]:
+            tell("plain", test.id())
+            what, text, reasons = suite.run(test, functools.partial(tell, "compiled", test.id()))
+            tell("done", test.id(), what, text, reasons)
     finally:
-        sys.stdout, sys.stderr = real, sys.__stderr__
-    print(json.dumps(found))
+        sys.stdout, sys.stderr = real
+    tell("end", "")
     return 0
 
 
@@ -109,39 +225,31 @@ def _outcome(test: unittest.TestCase) -> tuple[str, str]:
     return ("skipped", "") if result.skipped else ("ok", "")
 
 
-class _Tally:
-    def __init__(self) -> None:
-        self.counts: collections.Counter[str] = collections.Counter()
-        self.reasons: collections.Counter[str] = collections.Counter()
-        self.wrong: dict[str, str] = {}
-
-    def served(self, infos: list[Any]) -> None:
-        hits = sum(each.hits for each in infos)
-        self.counts["record" if hits else "native"] += 1
-        if not hits:
-            self.reasons.update({reason.slug for each in infos for reason in each.reasons} or {"other facts each time"})
-
-    def as_json(self) -> dict[str, Any]:
-        return {"counts": self.counts, "reasons": self.reasons, "wrong": self.wrong}
+def _served(infos: list[Any]) -> tuple[str, str, tuple[str, ...]]:
+    if any(each.hits for each in infos):
+        return "record", "", ()
+    return "native", "", tuple({reason.slug for each in infos for reason in each.reasons} or {"other facts each time"})
 
 
-def _cpython(options: argparse.Namespace) -> dict[str, Any]:
-    import magpy
+class _Cpython:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
 
-    [name] = options.names
-    module = importlib.import_module(f"test.{name}")
-    tally = _Tally()
-    for test in _tests(unittest.defaultTestLoader.loadTestsFromModule(module), options.only):
+    def module(self) -> types.ModuleType:
+        return importlib.import_module(f"test.{self.options.names[0]}")
+
+    def run(self, test: unittest.TestCase, passed: Callable[[], None]) -> tuple[str, str, tuple[str, ...]]:
+        import magpy
+
         cls, method = type(test), test._testMethodName
         plain = getattr(cls, method)
         if not isinstance(plain, types.FunctionType) or isinstance(test, doctest.DocTestCase):
-            tally.counts["left out"] += 1
-            continue
-        before = _outcome(cls(method))
-        if before[0] != "ok":
-            tally.counts[f"{before[0]} plainly"] += 1
-            continue
-        compiled = magpy.compile(plain, backend=options.backend)
+            return "left out", "", ()
+        before, _ = _outcome(cls(method))
+        if before != "ok":
+            return f"{before} plainly", "", ()
+        passed()
+        compiled = magpy.compile(plain, backend=self.options.backend)
         owner = next(base for base in cls.__mro__ if method in vars(base))
         setattr(owner, method, compiled)
         try:
@@ -150,60 +258,63 @@ def _cpython(options: argparse.Namespace) -> dict[str, Any]:
             setattr(owner, method, plain)
         bad = [text for what, text in outcomes if what != "ok"]
         if bad and all(_outcome(cls(method))[0] == "ok" for _ in range(CALLS)):
-            tally.counts["wrong"] += 1
-            tally.wrong[test.id()] = bad[0]
-        else:
-            tally.served([magpy.info(compiled)])
-    return tally.as_json()
+            return "wrong", bad[0], ()
+        return _served([magpy.info(compiled)])
 
 
-def _torch(options: argparse.Namespace) -> dict[str, Any]:
-    import torch
+class _Torch:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.made: list[Any] = []
 
-    import magpy
+    def module(self) -> types.ModuleType:
+        self._replace(self._unchanged)
+        path = Path(self.options.names[0]).resolve()
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        return module
 
-    made: list[Any] = []
+    def run(self, test: unittest.TestCase, passed: Callable[[], None]) -> tuple[str, str, tuple[str, ...]]:
+        import magpy
 
-    def unchanged(model: Any = None, **ignored: Any) -> Any:
-        return (lambda function: function) if model is None else model
-
-    def compiled(model: Any = None, *, fullgraph: bool = False, **ignored: Any) -> Any:
-        if model is None:
-            return compiled
-        try:
-            made.append(magpy.compile(model, backend=options.backend))
-        except TypeError:
-            return model
-        return made[-1]
-
-    torch.compile = unchanged
-    torch._dynamo.optimize = lambda *args, **kwargs: torch.compile  # type: ignore[assignment]
-    path = Path(options.names[0]).resolve()
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    tally = _Tally()
-    for test in _tests(unittest.defaultTestLoader.loadTestsFromModule(module), options.only):
         cls, method = type(test), test._testMethodName
-        torch.compile = unchanged
-        before = _outcome(cls(method))
-        if before[0] != "ok":
-            tally.counts[f"{before[0]} plainly"] += 1
-            continue
-        torch.compile = compiled
-        made.clear()
+        self._replace(self._unchanged)
+        before, _ = _outcome(cls(method))
+        if before != "ok":
+            return f"{before} plainly", "", ()
+        passed()
+        self._replace(self._compiled)
+        self.made.clear()
         what, text = _outcome(cls(method))
         if what != "ok":
-            tally.counts["wrong"] += 1
-            tally.wrong[test.id()] = text
-        elif not made:
-            tally.counts["compiles nothing"] += 1
-        else:
-            tally.served([magpy.info(each) for each in made])
-    return tally.as_json()
+            return "wrong", text, ()
+        return _served([magpy.info(each) for each in self.made]) if self.made else ("compiles nothing", "", ())
+
+    @staticmethod
+    def _replace(function: Callable[..., Any]) -> None:
+        import torch
+
+        torch.compile = function
+        torch._dynamo.optimize = lambda *args, **kwargs: torch.compile  # type: ignore[assignment]
+
+    @staticmethod
+    def _unchanged(model: Any = None, **ignored: Any) -> Any:
+        return (lambda function: function) if model is None else model
+
+    def _compiled(self, model: Any = None, *, fullgraph: bool = False, **ignored: Any) -> Any:
+        import magpy
+
+        if model is None:
+            return self._compiled
+        try:
+            self.made.append(magpy.compile(model, backend=self.options.backend))
+        except TypeError:
+            return model
+        return self.made[-1]
 
 
 if __name__ == "__main__":

@@ -175,6 +175,42 @@ class TestVersions:
         assert node.current(item("never read")) is None
         assert node.at(item("k"), node.born - 1) is None
 
+    def test_versions_of_other_references_do_not_hide_one(self):
+        graph = RefGraph()
+        node = argument(graph, {})
+        graph.read(node, item("old"), Atom(9))
+        expected = {}
+        for step in range(60):
+            name = f"k{step % 7}"
+            graph.write(Effect(graph.tick(), node, dict.__setitem__, (name, step)), {item(name): Atom(step)})
+            expected[graph.time] = {**expected.get(graph.time - 1, {}), name: step}
+            assert {name: node.current(item(name)) for name in expected[graph.time]} == {
+                name: Atom(value) for name, value in expected[graph.time].items()
+            }
+            assert node.current(item("old")) == Atom(9) and node.current(item("new")) is None
+        for time, values in expected.items():
+            assert [node.at(item(f"k{n}"), time) for n in range(7)] == [
+                Atom(values[f"k{n}"]) if f"k{n}" in values else None for n in range(7)
+            ]
+
+    def test_a_lookup_does_not_walk_over_the_versions_without_the_reference(self):
+        looked = []
+
+        class Probe:
+            def __hash__(self):
+                looked.append(self)
+                return 5
+
+        graph = RefGraph()
+        node = argument(graph, {})
+        key = item(Probe())
+        graph.read(node, key, Atom(9))
+        for step in range(500):
+            graph.write(Effect(graph.tick(), node, dict.__setitem__, ("k", step)), {item("k"): Atom(step)})
+            looked.clear()
+            assert graph.read(node, key, Atom(9)) == Atom(9)
+            assert len(looked) < 10
+
 
 class TestLifetime:
     def test_a_strong_node_keeps_its_object(self):

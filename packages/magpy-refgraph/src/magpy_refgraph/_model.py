@@ -113,7 +113,21 @@ class Node:
         tag: free for the one who builds the graph (the monitor keeps a tensor's operator node here).
     """
 
-    __slots__ = ("_ref", "_strong", "before", "born", "index", "key", "parent", "reads", "tag", "type", "versions")
+    __slots__ = (
+        "_ref",
+        "_settled",
+        "_settled_by_key",
+        "_strong",
+        "before",
+        "born",
+        "index",
+        "key",
+        "parent",
+        "reads",
+        "tag",
+        "type",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -130,6 +144,8 @@ class Node:
         self.key = key
         self.born = born
         self.versions = [Version(born)]
+        self._settled = 1  # the versions that `_settled_by_key` has, version 0 aside
+        self._settled_by_key: dict[Key, list[Version]] | None = None
         self.reads: dict[Key, Any] = {}
         self.before: Any = None
         self.tag: Any = None
@@ -157,17 +173,34 @@ class Node:
 
     def at(self, key: Key, time: int) -> Target | None:
         """The reference `key` as it was at `time`, None when nothing is known of it."""
-        for version in reversed(self.versions):
-            if version.born <= time and key in version.refs:
+        for version in self._with(key):
+            if version.born <= time:
                 return version.refs[key]
         return None
 
     def current(self, key: Key) -> Target | None:
         """The newest reference `key`, None when nothing is known of it."""
-        for version in reversed(self.versions):
-            if key in version.refs:
-                return version.refs[key]
-        return None
+        target = self.versions[-1].refs.get(key)
+        if target is None and len(self.versions) > 1:
+            newest = next(self._with(key), None)
+            return None if newest is None else newest.refs[key]
+        return target
+
+    def _with(self, key: Key) -> Iterator[Version]:
+        """The versions that have the reference `key`, newest first, found without a walk over those that have not."""
+        versions = self.versions
+        last = len(versions) - 1
+        if last > 0:
+            if key in versions[last].refs:
+                yield versions[last]
+            settled = self._settled_by_key = self._settled_by_key or {}
+            for number in range(self._settled, last):  # nobody adds to a version that has a successor, but for version 0
+                for each in versions[number].refs:
+                    settled.setdefault(each, []).append(versions[number])
+            self._settled = last
+            yield from reversed(settled.get(key, ()))
+        if key in versions[0].refs:
+            yield versions[0]
 
     def lives(self) -> bool:
         """Whether somebody else holds the runtime object, one that can be referred to weakly; else it dies now."""

@@ -117,7 +117,8 @@ def _check_versions(graph: RefGraph, node: Node, known: set[int], changes: list[
         if number > 0:
             if version.born <= before:
                 yield f"v{number} was born at {version.born}, not after {before}"
-            if version.born not in changes:
+            at = bisect.bisect_left(changes, version.born)
+            if at == len(changes) or changes[at] != version.born:
                 yield f"v{number} was born at {version.born}, when there was no effect"
             before = max(before, version.born)
         if version.born > graph.time:
