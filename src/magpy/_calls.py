@@ -18,6 +18,9 @@ from ._reading import GETTERS, ITERATORS, NOTHING, ReadingRules
 from ._state import is_atom, is_mutable_type
 
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_BINDING: Final = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_BOUND: Final = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+_CONSTRUCTORS: Final = ("__new__", "__init__")
 _MODE: Final = "a mode, guarded"
 _GUARDED_MODES: Final = frozenset(
     {
@@ -74,17 +77,12 @@ class CallRules(ReadingRules):
                         continue
                 return None
             if kind is types.MethodType:
-                node = self.find(function)
-                if node is not None and node.external:
-                    self.follow(node, Key(EdgeKind.MEMBER, "__func__"), function.__func__)
-                    self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
+                self.binding_facts(function)
                 args = (function.__self__, *args)
                 function = function.__func__
                 continue
-            if kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
-                node = self.find(function)
-                if node is not None and node.external:
-                    self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
+            if kind is types.MethodWrapperType or issubclass(kind, types.BuiltinFunctionType):
+                self.binding_facts(function)
                 function, bound = unbind(function)
                 return self.native(function, bound + args, keywords)
             if kind is functools.partial:
@@ -201,10 +199,7 @@ class CallRules(ReadingRules):
                 self.partial_facts(function)
                 function = function.func
             else:
-                node = self.find(function)
-                if node is not None and node.external:
-                    self.follow(node, Key(EdgeKind.MEMBER, "__func__"), function.__func__)
-                    self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
+                self.binding_facts(function)
                 function = function.__func__
         if type(function) is types.FunctionType:
             self.use_function(function)
@@ -233,10 +228,8 @@ class CallRules(ReadingRules):
             return self.apply(cls, annotation, args, keywords)
         if self.info(cls).tensor:
             raise self.boundary("tensor-subclass", f"making a {cls.__qualname__}")
-        for name in ("__new__", "__init__"):
-            found = self.lookup(cls, name)
-            if type(found) is staticmethod:
-                found = found.__func__
+        for name in _CONSTRUCTORS:
+            found = _function(self.lookup(cls, name))
             if type(found) is types.FunctionType:
                 self.use_function(found)
             elif found is not object.__new__ and found is not object.__init__:
@@ -245,7 +238,11 @@ class CallRules(ReadingRules):
 
     def native_constructor(self, cls: type, found: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A class whose constructor is C code of a base: what that base's constructor reads is read."""
-        base = next(base for base in cls.__mro__ if not is_mutable_type(base))
+        base = next(
+            base
+            for base in cls.__mro__
+            if not is_mutable_type(base) or any(_function(vars(base).get(name)) is found for name in _CONSTRUCTORS)
+        )
         annotation = self.registry.lookup(base)
         if annotation is None:
             raise self.boundary("unannotated-call", describe(base))
@@ -390,7 +387,7 @@ class CallRules(ReadingRules):
             return None  # a number's own method declines a tensor; the tensor's is reported by the function mode
         annotation = self.registry.lookup(found)
         if annotation is None:
-            if found is None or not self.touches_external((obj, *others)):
+            if found is None or (type(found) in _BINDING and not self.touches_external((obj, *others))):
                 return None
             raise self.boundary("unannotated-call", describe(found))
         count = len(annotation.inputs) - 1
@@ -417,20 +414,24 @@ class CallRules(ReadingRules):
             return
         if issubclass(type(function), _EXECUTIONS) or self.callable_facts(function):
             return
-        if issubclass(type(function), type) and is_mutable_type(function):
-            self.call_class(function, (), {})
+        base, bound, keywords = self.taken_apart(function)
+        if type(base) is types.FunctionType:
+            self.use_function(base)
             return
-        base, bound = unbind(function)
-        if not issubclass(type(base), type) and is_mutable_type(type(base)):
-            self.lookup(type(base), "__call__")
+        if issubclass(type(base), type) and is_mutable_type(base):
+            self.call_class(base, bound, keywords)
             return
         annotation, front = self.registry.find(base)
-        bound = bound or front
-        if annotation is None:
+        bound = front + bound
+        if annotation is None or self.calls_unknown(annotation, bound):
             raise self.boundary("unannotated-call", describe(base))
         if annotation.as_op_node is not None or id(base) in self.specials:
             return
-        if not annotation.pure_closure or (annotation.mutates and (not bound or self.touches_external(bound))):
+        unbound = (*annotation.inputs[len(bound) :], annotation.rest)
+        if not annotation.pure_closure or (
+            annotation.mutates
+            and (any(each is not None and each.in_place for each in unbound) or self.touches_external(bound))
+        ):
             raise self.boundary("impure-call", describe(base))
         containers = [each for each in others if not is_atom(each)]
         for container in containers:
@@ -438,8 +439,8 @@ class CallRules(ReadingRules):
             elements = self.elements(container) if peeked is None else peeked
             for first, second in zip(elements, (*elements[1:], None), strict=False):
                 for passed in ((*bound, first), (*bound, first, second)):
-                    if annotation.for_call(len(passed)) is not None:
-                        self.apply(base, annotation, passed, {})
+                    if annotation.for_call(len(passed), keywords) is not None:
+                        self.apply(base, annotation, passed, keywords)
                         break
             if (
                 peeked is None
@@ -447,6 +448,56 @@ class CallRules(ReadingRules):
                 and any(each.value_read not in NOTHING or each.operators for each in annotation.all_inputs())
             ):
                 self.only_plain(base, container)
+
+    def taken_apart(self, function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """What calling `function` calls in the end, and the arguments in front of the call's own.
+
+        C code that only calls what it holds is looked into, down to a Python function, a class, or what is annotated.
+        """
+        bound: tuple[Any, ...] = ()
+        keywords: dict[str, Any] = {}
+        while True:
+            self.binding_facts(function)
+            function, front = unbind(function)
+            bound = front + bound
+            kind = type(function)
+            if kind is functools.partial:
+                self.partial_facts(function)
+                bound = function.args + bound
+                keywords = {**function.keywords, **keywords}
+                function = function.func
+            elif kind is staticmethod:
+                node = self.find(function)
+                if node is not None and node.external:
+                    self.follow(node, Key(EdgeKind.MEMBER, "__func__"), function.__func__)
+                function = function.__func__
+            elif not issubclass(kind, type) and is_mutable_type(kind):
+                found = self.lookup(kind, "__call__")
+                if found is NULL:
+                    return function, bound, keywords
+                if type(found) in _BINDING:
+                    bound = (function, *bound)
+                elif type(found) is not staticmethod and hasattr(type(found), "__get__"):
+                    return found, bound, keywords
+                function = found
+            else:
+                return function, bound, keywords
+
+    def calls_unknown(self, annotation: Annotation, bound: tuple[Any, ...]) -> bool:
+        """Whether the call is one of the `__call__` of an object that calls what it holds, which nobody looked at."""
+        if not bound or annotation.target.rpartition(".")[2] != "__call__" or not annotation.inputs[0].called:
+            return False
+        maker = self.registry.lookup(type(bound[0]))
+        seen = maker is not None and any(each.called for each in maker.all_inputs())  # when the object was made
+        return not seen or self.touches_external(bound[:1])
+
+    def binding_facts(self, function: Any) -> None:
+        """What an external method is bound to is a fact, and its function if it has one."""
+        node = self.find(function)
+        if node is not None and node.external and issubclass(type(function), _BOUND):
+            if type(function) is types.MethodType:
+                self.follow(node, Key(EdgeKind.MEMBER, "__func__"), function.__func__)
+            self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
 
     def only_plain(self, function: Any, iterator: Any) -> None:
         """An annotated C function is called on what an iterator yields, which nobody sees: it must need no facts."""
@@ -475,6 +526,10 @@ class CallRules(ReadingRules):
     ) -> Any:
         """A torch function is called from bytecode. See `TensorRules`."""
         raise NotImplementedError
+
+
+def _function(found: Any) -> Any:
+    return found.__func__ if type(found) is staticmethod else found
 
 
 def describe(function: Any) -> str:

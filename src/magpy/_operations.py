@@ -6,6 +6,7 @@ They know nothing of instruction numbers: the table of each Python version names
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 from typing import Any
@@ -271,9 +272,11 @@ class OperationRules(UseRules):
         found = self.lookup(tp, "__missing__")
         if found is NULL or type(found) is types.FunctionType:
             return None
+        if found is not collections.defaultdict.__missing__:
+            raise self.boundary("unannotated-call", f"{tp.__qualname__}.__missing__")
         node = self.find(container)
         if node is None or not node.external:
-            self.callable_facts(container.default_factory)
+            self.called(container.default_factory, ())
             return None
         self.follow(node, Key(EdgeKind.MEMBER, "default_factory"), container.default_factory)
         self.called(container.default_factory, ())

@@ -5,7 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import BuiltinFunctionType, FunctionType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any, Protocol
 
 from magpy_annotations._model import Annotation, DuplicateAnnotationError, OpNode
@@ -14,6 +21,17 @@ from magpy_annotations._targets import UnknownTargetError, module_of, resolve, t
 ENTRY_POINTS = "magpy.annotations"
 
 Source = Callable[[], Iterable[Annotation]]
+
+_ITSELF = (
+    FunctionType,
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    ClassMethodDescriptorType,
+    MethodWrapperType,
+    type,
+)
+"""Types whose `__call__` only runs the callable itself: what it does is not said by that method's annotation."""
 
 
 class Operators(Protocol):
@@ -141,7 +159,7 @@ class Registry:
         unbound, front = unbind(callable_)
         if unbound is not callable_:
             return self.lookup(unbound), front
-        if isinstance(callable_, FunctionType | BuiltinFunctionType | type):
+        if isinstance(callable_, _ITSELF):
             return None, ()
         return self.special(type(callable_), "__call__")[1], (callable_,)
 
