@@ -6,6 +6,7 @@ that draws random numbers. What they return, do and raise must be what they retu
 
 from __future__ import annotations
 
+import builtins
 import functools
 import gc
 import sys
@@ -228,6 +229,57 @@ def test_fullgraph_tells_a_failure(stage: str, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(magpy.FullGraphError) as caught:
         compiled(world, torch.ones(2, 3))
     assert caught.value.reason == "internal-error" and "on purpose" in caught.value.__notes__[0]
+
+
+# -- what a program may do to the interpreter --------------------------------------------------------------------------
+
+
+def deep(depth: int) -> Any:
+    nested: Any = []
+    for _ in range(depth):
+        nested = [nested]
+    try:
+        return len(repr(nested))
+    except RecursionError:
+        return "too deep"
+
+
+def replaced_attribute(depth: int) -> Any:
+    seen: list[int] = []
+    plain = builtins.len
+    builtins.len = lambda obj: seen.append(1) or plain(obj)  # type: ignore[assignment]
+    try:
+        found = [len(range(each)) for each in range(depth)]
+    finally:
+        builtins.len = plain
+    return found, seen
+
+
+def replaced_item(depth: int) -> Any:
+    seen: list[int] = []
+    namespace = vars(builtins)
+    plain = namespace["len"]
+    namespace["len"] = lambda obj: seen.append(1) or plain(obj)
+    try:
+        found = [len(range(each)) for each in range(depth)]
+    finally:
+        namespace["len"] = plain
+    return found, seen
+
+
+@pytest.mark.filterwarnings("ignore::magpy.NotCompiledWarning")
+@pytest.mark.parametrize(
+    ("program", "depth", "reason"),
+    [
+        (deep, 100_000, "recursion-limit"),
+        (replaced_attribute, 4, "builtins-changed"),
+        (replaced_item, 4, "builtins-changed"),
+    ],
+)
+def test_there_is_no_room_for_magpy(program: Callable[[int], Any], depth: int, reason: str) -> None:
+    expected, compiled = program(depth), compile_(program)
+    assert [compiled(depth) for _ in range(3)] == [expected] * 3
+    assert reasons(compiled) == [reason] and magpy.info(compiled).records == 0
 
 
 # -- backends ----------------------------------------------------------------------------------------------------------

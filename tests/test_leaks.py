@@ -305,6 +305,23 @@ def test_objects_of_a_run_that_is_watched_no_more_end_as_natively(function: Any)
     assert {reason.slug for reason in magpy.info(compiled).reasons} == {"impure-call"}
 
 
+def test_bytes_are_counted_natively() -> None:
+    def made() -> tuple[int, ...]:
+        items: list[int] = []
+        for each in range(5):
+            items.append(each)
+        held = Held()
+        held.a, held.b = 1, 2  # type: ignore[attr-defined]
+        return sys.getsizeof(items), items.__sizeof__(), sys.getsizeof(vars(held)) > sys.getsizeof({"a": 1, "b": 2})
+
+    compiled = compile_(made)
+    for _ in range(4):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", magpy.NotCompiledWarning)
+            assert compiled() == made()
+    assert {reason.slug for reason in magpy.info(compiled).reasons} == {"value-identity"}
+
+
 def test_references_are_counted_natively() -> None:
     def counts(x: torch.Tensor) -> Any:
         held = Held()

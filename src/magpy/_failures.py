@@ -19,7 +19,10 @@ def internal_error(error: BaseException) -> Boundary:
 
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
-    boundary = Boundary("internal-error", f"{type(error).__name__}: {error}{place}")
+    if isinstance(error, RecursionError):
+        boundary = Boundary("recursion-limit", f"{error}{place}")
+    else:
+        boundary = Boundary("internal-error", f"{type(error).__name__}: {error}{place}")
     boundary.__cause__ = error
     return boundary
 

@@ -45,6 +45,11 @@ _TABLE = (
         advice="Nothing needs to be done; an operator with a fixed result shape may be taken where one without is not.",
     ),
     Reason(
+        slug="builtins-changed",
+        message="a builtin was replaced while the call ran: {detail}",
+        advice="Replace builtins outside of the compiled function; a record, and MagPy itself, call them too.",
+    ),
+    Reason(
         slug="class-changed",
         message="a class attribute was set that other lookups of the run may have gone through: {detail}",
         advice="Set class attributes outside of the compiled function.",
@@ -103,6 +108,11 @@ _TABLE = (
         slug="record-limit",
         message="the record cache is full; the facts that kept failing: {detail}",
         advice="Raise record_limit, or keep the values named here from changing at every call.",
+    ),
+    Reason(
+        slug="recursion-limit",
+        message="the interpreter's recursion limit left no room to observe the call: {detail}",
+        advice="Keep data that are nested as deeply out of the compiled function, or raise sys.setrecursionlimit.",
     ),
     Reason(
         slug="tensor-attribute",

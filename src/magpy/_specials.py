@@ -8,6 +8,7 @@ from __future__ import annotations
 import _abc  # type: ignore[import-not-found]
 import _warnings
 import abc
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -25,7 +26,7 @@ from magpy_runtime.capture import NULL
 
 from ._attributes import Pending
 from ._operations import OperationRules
-from ._state import is_library
+from ._state import is_atom, is_library
 
 _BOOKKEEPERS: Final = frozenset(
     function.__code__.co_filename
@@ -80,6 +81,7 @@ class SpecialRules(OperationRules):
             threading.get_ident: self.thread_state,
             sys.getrecursionlimit: self.thread_state,
             sys.getrefcount: self.count_references,
+            sys.getsizeof: self.count_bytes,
             gc.isenabled: self.impure,
             gc.enable: self.impure,
             gc.disable: self.impure,
@@ -93,6 +95,8 @@ class SpecialRules(OperationRules):
         for kind in (type(threading.Lock()), type(threading.RLock())):
             for name in ("__enter__", "__exit__", "acquire", "release"):
                 rules[kind.__dict__[name]] = self.lock
+        for sized in (object, list, dict, set, collections.deque, collections.OrderedDict):
+            rules[sized.__dict__["__sizeof__"]] = self.count_bytes
         self.add_specials(rules)
 
     def add_specials(self, rules: dict[Any, Any]) -> None:
@@ -145,6 +149,13 @@ class SpecialRules(OperationRules):
     def count_references(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """What is watched, and what a record hands on across a boundary, is held once more: the count shows that."""
         raise self.boundary("value-identity", "references to an object were counted")
+
+    def count_bytes(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """What a record builds has the room that it needs, not what the program's own steps left it with."""
+        node = self.find(args[0]) if args and not is_atom(args[0]) else None
+        if args and not is_atom(args[0]) and (node is None or not node.external or node.mutated):
+            raise self.boundary("value-identity", f"the bytes of a {type(args[0]).__qualname__} were counted")
+        raise self.boundary("impure-call", "sys.getsizeof")
 
     def impure(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A call whose answer differs in a monitored run."""

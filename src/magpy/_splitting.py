@@ -39,7 +39,7 @@ from ._state import is_atom, is_library
 _WHOLE: Final = frozenset(
     {
         "internal-error", "foreign-write", "class-changed", "function-mode", "value-identity", "tensor-subclass",
-        "record-limit", "backend-failed", "unexplained-frame",
+        "record-limit", "backend-failed", "unexplained-frame", "recursion-limit", "builtins-changed",
     }
 )  # fmt: skip
 """Reasons for which a call as a whole runs natively."""

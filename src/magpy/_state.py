@@ -5,6 +5,7 @@ This is the part of the monitor that all update rules share.  It knows nothing o
 
 from __future__ import annotations
 
+import builtins
 import collections
 import enum
 import re
@@ -342,6 +343,8 @@ class State:
 
     def snapshot(self, node: Node, obj: Any) -> None:
         """Keep a shallow copy of a container before its first in-place update."""
+        if obj is vars(builtins):
+            raise self.boundary("builtins-changed", "the run goes on unobserved")
         if node.before is None:
             base = self.info(type(obj)).base
             if base is dict:
