@@ -67,6 +67,51 @@ def test_the_operator_runs_between_graphs(backend: Any) -> None:
     assert "the backend cannot take an operator" in magpy.explain(compiled)
 
 
+def asks_for_gradients(x: torch.Tensor) -> Any:
+    y = (x * 2).detach()
+    y.requires_grad_()
+    return (y * x).sum(), y
+
+
+def detaches(x: torch.Tensor) -> Any:
+    y = x * 2
+    z = y * y
+    y.detach_()
+    return z.sum(), y
+
+
+def exchanges(x: torch.Tensor) -> Any:
+    y = x**2
+    x.data = torch.full_like(x, 3.0)
+    return y.sum(), x
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize(
+    ("program", "hits", "reason"),
+    [(asks_for_gradients, 3, "backend-operator"), (detaches, 0, "backend-failed"), (exchanges, 0, "backend-failed")],
+)
+@pytest.mark.filterwarnings("ignore::magpy.NotCompiledWarning")
+def test_a_tensors_own_attributes(backend: str, program: Callable[..., Any], hits: int, reason: str) -> None:
+    """What eager operators saved for their backward sees `detach_` and a change of `data`; what a graph saved does not."""
+
+    def outcome(function: Callable[..., Any], number: int) -> Any:
+        x = torch.full((3,), float(number), requires_grad=True)
+        total, y = function(x)
+        try:
+            total.backward()
+        except RuntimeError as error:
+            return str(error)
+        return total.item(), y.tolist(), y.requires_grad, y.is_leaf, x.tolist(), x.grad, y.grad
+
+    compiled = magpy.compile(program, backend=backend)
+    for number in range(1, 6):
+        got, expected = outcome(compiled, number), outcome(program, number)
+        assert repr(got) == repr(expected)
+    info = magpy.info(compiled)
+    assert info.hits == hits and [each.slug for each in info.reasons] == [reason]
+
+
 def test_a_backend_that_does_not_say_why() -> None:
     compiled = magpy.compile(cumulated, backend=never)
     for _ in range(6):

@@ -32,6 +32,9 @@ def operators_to_blame(
     Returns:
         By name the instructions; nothing where nobody knows.
     """
+    named_at_once = {name: places[name] for name in getattr(error, "nodes", ()) if name in places}
+    if named_at_once:
+        return named_at_once
     text = _text(error)
     nodes = {node.name: node for node in graph.nodes if node.name in places}
     failing = [nodes[name] for name in _EXECUTING.findall(text) if name in nodes]

@@ -339,7 +339,8 @@ class TensorRules(SpecialRules):
         out = run(*args)
         self.mutates = self.inplace = True
         self.operators.constants.clear()
-        self.operators.call(function, fx_args, {}, self.user_where())
+        node = self.operators.call(function, fx_args, {}, self.user_where())
+        self.operators.places.update((node.name, each) for each in self.recorder.pending()[-1:])
         self.operator_count += 1
         return out
 

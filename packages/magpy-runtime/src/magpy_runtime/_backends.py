@@ -6,7 +6,7 @@ A backend is a name or a callable `(GraphModule, example_inputs) -> callable`, a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -81,7 +81,16 @@ def xla(module: torch.fx.GraphModule, inputs: list[torch.Tensor], options: dict[
 
 
 class UnsupportedGraphError(RuntimeError):
-    """The graph holds an operator that the backend would get wrong."""
+    """The graph holds operators that the backend would get wrong.
+
+    Attributes:
+        nodes: the names of their nodes, where they may run between graphs instead. What a graph has saved for its backward
+            is its own: `detach_` and `set_data` would not reach it, as they reach what eager operators have saved.
+    """
+
+    def __init__(self, message: str, nodes: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.nodes = tuple(nodes)
 
 
 _UNSEEN = ("requires_grad_", "detach_", "set_data")
@@ -90,18 +99,25 @@ _UNSEEN = ("requires_grad_", "detach_", "set_data")
 
 def for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Refuse what AOTAutograd would drop, and write `x.data` as `x.detach()`, whose aliases it tracks."""
-    for node in list(module.graph.nodes):
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        if node.op in ("call_method", "call_function") and name in _UNSEEN:
-            raise UnsupportedGraphError(f"{name} inside of the graph")
+    called = {node: _name(node) for node in module.graph.nodes if node.op in ("call_method", "call_function")}
+    unseen = [node for node, name in called.items() if name in _UNSEEN]
+    if unseen:
+        names = sorted({called[node] for node in unseen})
+        apart = [node.name for node in unseen] if names == ["requires_grad_"] else []
+        raise UnsupportedGraphError(f"{', '.join(names)} inside of the graph", apart)
+    for node, name in called.items():
         if name.startswith("_foreach_") and name.endswith("_") and len(set(node.args[0])) != len(node.args[0]):
-            raise UnsupportedGraphError(f"{name} on a list that holds a tensor twice")
+            raise UnsupportedGraphError(f"{name} on a list that holds a tensor twice", [node.name])
         if node.target is getattr and node.args[1] == "data":
             with module.graph.inserting_before(node):
                 node.replace_all_uses_with(module.graph.call_method("detach", (node.args[0],)))
             module.graph.erase_node(node)
     module.recompile()
     return module
+
+
+def _name(node: torch.fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def share_memory(inputs: list[torch.Tensor]) -> bool:
