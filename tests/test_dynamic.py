@@ -9,6 +9,7 @@ import contextlib
 import copy
 import importlib.util
 import io
+import itertools
 import logging
 import pathlib
 import sys
@@ -16,6 +17,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import torch
 from serving import equal
 from test_zero_python import instructions
 
@@ -101,3 +103,40 @@ def test_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (after.monitored, after.native) == (before.monitored, before.native), after.reasons
     assert after.hits == before.hits + CALLS
     assert not outside
+
+
+def changing_modes(x: torch.Tensor, w: torch.Tensor) -> list[Any]:
+    """Boundaries at which modes of torch stay, and some at which they change."""
+    found: list[Any] = []
+    for value in x:
+        if value > 0:
+            with torch.no_grad():
+                found.append((w * value).requires_grad)
+        elif value < 0:
+            found.append((w * value).requires_grad)
+        else:
+            changed = torch.get_default_dtype() is torch.float32
+            torch.set_default_dtype(torch.float64 if changed else torch.float32)
+        found.append(torch.ones(1).dtype)
+    torch.set_grad_enabled(bool(x.sum() > 0))
+    found.append((w * x).requires_grad)
+    return found
+
+
+def test_modes_are_asked_again_where_they_may_have_changed() -> None:
+    w = torch.ones(3, requires_grad=True)
+    compiled = magpy.compile(changing_modes, backend="eager")
+    for _ in range(3):
+        for values in itertools.product([-1.0, 0.0, 1.0], repeat=3):
+            results = []
+            for function in (changing_modes, compiled):
+                try:
+                    results.append(
+                        (function(torch.tensor(values), w), torch.is_grad_enabled(), torch.get_default_dtype())
+                    )
+                finally:
+                    torch.set_grad_enabled(True)
+                    torch.set_default_dtype(torch.float32)
+            assert results[0] == results[1], values
+    info = magpy.info(compiled)
+    assert info.hits > 50 and info.native == 0, info

@@ -19,7 +19,7 @@ import torch
 from serving import Served, equal, reasons
 
 import magpy
-from magpy import _compiled, _monitor, _opcodes, _recording, _torch
+from magpy import _behind, _compiled, _monitor, _opcodes, _recording, _torch
 
 compile_ = functools.partial(magpy.compile, backend="eager")
 
@@ -181,7 +181,7 @@ def nothing_stays_behind() -> Any:
         torch._C._pop_torch_function_stack()
     assert left == 0
     assert not torch.compiler.is_compiling()
-    assert not _compiled._recording.active
+    assert not _behind.recording.active
     assert torch.is_grad_enabled()
 
 

@@ -323,9 +323,9 @@ def _boundaries(state: Compiled) -> list[BoundaryInfo]:
         key = (site.text, site.file, site.line)
         known = found.get(key)
         outcomes = {} if known is None else known.outcomes
-        for start, count in site.outcomes.items():
+        for start, way in site.ways.items():
             where = site.where(start)
-            outcomes[where] = outcomes.get(where, 0) + count
+            outcomes[where] = outcomes.get(where, 0) + way.count
         taken = site.taken + (0 if known is None else known.taken)
         unmerged = site.unmerged or ("" if known is None else known.unmerged)
         times = [each for each in (site.seconds, None if known is None else known.seconds) if each is not None]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from magpy_runtime import Record, raise_built
-from magpy_runtime.segments import BoundarySite
+from magpy_runtime.segments import BoundarySite, Point
 
 from ._refusals import strip
 from ._verify import not_served
@@ -86,12 +86,13 @@ def _next(
     except Exception as problem:
         error = problem
     if error is None:
-        point, slots = site.go_on(outcome, args, slots)
+        way, slots = site.go_on(outcome, args, slots)
     else:
         if "fork" in str(error):  # a library that does not work in copies of a process
             raise not_served(f"{site.text} does not work in a copy of the process")
         strip(error)
-        point, slots = site.go_wrong(error, args, slots)
+        way, slots = site.go_wrong(error, args, slots)
+    point: Point = way.point
     torch.set_num_threads(threads)  # guards ask; the copy computes on one
     found = point.cache.find(slots, {})
     torch.set_num_threads(1)

@@ -16,30 +16,25 @@ from typing import Any, Final
 import torch
 
 from magpy_annotations import Registry, default_registry
-from magpy_codegen import forget_source, raised
+from magpy_codegen import raised
 from magpy_runtime import (
     CountSlots,
-    Damage,
-    Dispatcher,
     Record,
     RecordCache,
-    RecordingFlag,
-    is_in_graph,
     raise_again,
     raise_built,
-    raise_damage,
     strip,
     wrap,
 )
-from magpy_runtime.capture import NULL, call_below, instance_dict, resume
-from magpy_runtime.segments import BoundarySite, Point, Tree, following, line_of
+from magpy_runtime.capture import NULL, call_below, instance_dict
+from magpy_runtime.segments import Point, Tree, line_of
 
 from . import _torch
+from ._behind import ATTEMPTS, Behind, forget, recording
 from ._chains import chain
 from ._disk import Shelf
 from ._later import Pending
 from ._lifted import make_monitor
-from ._merging import is_due, merge
 from ._monitor import Monitor, Run, internal_error
 from ._nested import Nested, Root, root_codes
 from ._observe import tell
@@ -49,7 +44,6 @@ from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, 
 from ._state import is_own
 from ._verify import Outcome, VerificationWarning, can_verify, verify, verify_chain
 
-_ATTEMPTS: Final = 3
 _LONGEST_WAIT: Final = 1 << 16
 _REFUSALS: Final = 8
 
@@ -82,7 +76,6 @@ class Statistics(CountSlots):
     timings: dict[str, float] = field(default_factory=dict)
 
 
-_recording = RecordingFlag()
 _registry: Registry | None = None
 _registry_lock = threading.Lock()
 
@@ -96,7 +89,7 @@ def registry() -> Registry:
         return _registry
 
 
-class Compiled(Dispatcher):
+class Compiled(Behind):
     """One compiled callable. `dispatch(args, kwargs)`, which is native, serves a call; what it cannot do comes to `serve`.
 
     Attributes:
@@ -135,6 +128,7 @@ class Compiled(Dispatcher):
         self.thawed: set[Any] = set()
         self.refusals = 0
         self.nested: Nested | None = None
+        self.fresh = _torch.TOLIST
         self.disk = None if config.cache is None else Shelf(self, config)
         tell("made", self)
 
@@ -144,7 +138,7 @@ class Compiled(Dispatcher):
         Whoever calls this hands exceptions to `strip`. The program never runs inside of an exception handler here: it
         could see the exception that is handled, as `sys.exc_info()` or as the context of its own.
         """
-        if _recording.active:
+        if recording.active:
             return self._inlined(args, kwargs)
         found, problem = None, None
         try:
@@ -180,15 +174,24 @@ class Compiled(Dispatcher):
             if record.boundary is not None:
                 box = [result]
                 del bound, result
-                return self._go_on(record.boundary, box)
+                return self.go_on(record.boundary, box)
             self.statistics.hits += 1
             if record.raises:
                 raise_built(result)
             return result
         if random_state is not None:
             torch.default_generator.set_state(random_state)
-        # An operator raised that did not when the record was made, or the backend's code fails. Nothing has changed
-        # yet, so the program itself runs, and raises or recovers as it would.
+        return self._serve_without(record, args, kwargs, problem)
+
+    def call_failed(self, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+        """A mock has raised that native code ran."""
+        return self._serve_without(record, args, kwargs, self._served_badly(record, error))
+
+    def _serve_without(self, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any], problem: Refusal) -> Any:
+        """An operator raised that did not when the record was made, or the backend's code fails.
+
+        Nothing has changed yet, so the program itself runs, and raises or recovers as it would.
+        """
         result = self._native(args, kwargs)
         self._drop(record)
         self._refuse(problem)
@@ -253,7 +256,7 @@ class Compiled(Dispatcher):
                 each.verified += bool(used) and each is not record
                 if used and outcome.difference is not None:
                     cache.discard(each)
-                    _forget(each)
+                    forget(each)
         return outcome
 
     def _told(self, outcome: Outcome) -> Any:
@@ -269,150 +272,6 @@ class Compiled(Dispatcher):
         if outcome.error is not None:
             raise_again(outcome.error)
         return outcome.result
-
-    # -- behind a boundary --------------------------------------------------------------------------------------------
-
-    def _go_on(self, site: BoundarySite, ended: list[tuple[Any, ...]]) -> Any:
-        """Serve the rest of a call behind a segment that ended at a boundary.
-
-        Args:
-            site: the boundary.
-            ended: the operation, its arguments, its keyword arguments, and the slots; taken out, so that nobody holds them.
-        """
-        left = ended.pop()
-        while True:
-            function, args, keywords, slots = left
-            site.taken += 1
-            made = function is _torch.TOLIST
-            error = outcome = None
-            try:
-                outcome = site.run(function, args, keywords, slots, self._frames)
-            except BaseException as raised:
-                error = raised
-            if error is None:
-                point, slots = site.go_on(outcome, args, slots)
-            else:
-                strip(error)
-                point, slots = site.go_wrong(error, args, slots)
-                error = None
-            del function, args, keywords, outcome, left
-            box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
-            found, problem = None, None
-            try:
-                found = point.cache.find(slots, {}, site.likely.get(point, ()))
-            except Exception as failed:
-                problem = settle(internal_error(failed))
-            if found is None:
-                del slots
-                return self._side_exit(point, box, made) if problem is None else self._resume(point, box)
-            record, bound = found
-            if self.config.verify > record.verified and can_verify() is None:
-                record.verified += 1
-                kept = [slots]
-                roots = [(f"slot {number}", slot) for number, slot in enumerate(slots)]
-                native = functools.partial(self._go_on_natively, point, kept)
-                told = self._verified_chain(record, bound, native, roots)
-                if told.served:
-                    return self._told(told)
-                del told, native, roots, kept
-            site.served(point, record)
-            random_state = torch.default_generator.get_state() if record.random else None
-            try:
-                result = self._first_part(point.cache, record, bound)
-            except Exception as failed:
-                problem = self._served_badly(record, failed)
-            else:
-                record.hits += 1
-                if record.boundary is None:
-                    self.statistics.hits += 1
-                    if record.raises:
-                        raise_built(result)
-                    return result
-                site, left = record.boundary, result
-                box.clear()
-                del found, bound, result, slots
-                continue
-            if random_state is not None:
-                torch.default_generator.set_state(random_state)
-            point.cache.discard(record)
-            _forget(record)
-            self._note(problem)
-            del slots, bound, found, record
-            return self._resume(point, box)
-
-    def _first_part(self, cache: RecordCache, record: Record, bound: tuple[Any, ...]) -> Any:
-        """Run a record; where it ends at a branch whose ways are to be merged, see whether they can be."""
-        site = record.boundary
-        if site is None or not self.config.merge or not is_due(site):
-            return record.mock(bound, record.run)
-        result, merged = merge(record, bound, self.config.backend)
-        if merged is not None and not cache.full:
-            self._wrap(merged)
-            cache.add(merged)
-        return result
-
-    def _resume(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
-        """Let the program itself go on at a resume point."""
-        self.statistics.native += 1
-        return self._go_on_natively(point, box)
-
-    def _go_on_natively(self, point: Point, box: list[tuple[Any, ...]], *ignored: Any) -> Any:
-        frames, error = point.rebuild(following, box.pop())
-        return resume(frames, error)
-
-    def _side_exit(self, point: Point, box: list[tuple[Any, ...]], made: bool) -> Any:
-        """No segment fits: the program goes on, and is watched where that may give one.
-
-        Args:
-            point: where it goes on.
-            box: holds the slots.
-            made: whether nobody but the program holds what the boundary operation gave.
-        """
-        if point.cache.full and not point.refused:
-            point.refused = True
-            self._note(Refusal("record-limit", f"after a boundary in {point.frames[-1].code.co_qualname}"))
-        if self.pending and self.pending.covers(point.cache, box[0], {}):
-            self._note(Refusal("compiling", f"what comes after a boundary in {point.frames[-1].code.co_qualname}"))
-            return self._resume(point, box)
-        if self.config.freeze:
-            self._thaw(point.cache, box[0], {})
-        if point.cache.full or point.failures >= _ATTEMPTS or not self.lock.acquire(blocking=False):
-            return self._resume(point, box)
-        monitor = None
-        problem = None
-        _recording.active = True
-        try:
-            try:
-                if point.cache.records:
-                    point.cache.note_miss(box[0], {})
-                monitor = make_monitor(registry(), self.config.dynamic, point.cache.unstable, box[0], {}, point, made)
-                monitor.prepare(self.tree, point, point.cache.unstable, self._freeze())
-            except Refusal as boundary:
-                problem = boundary
-            except Exception as error:
-                problem = settle(internal_error(error))
-            if monitor is not None:
-                native = functools.partial(self._go_on_natively, point, box)
-                return self._watched(monitor, monitor.run(native, (), {}, point, box), point)
-        finally:
-            _recording.active = False
-            self.lock.release()
-        assert problem is not None
-        self._note(problem)
-        return self._resume(point, box)
-
-    def _served_badly(self, record: Record, error: Exception) -> Refusal:
-        """Graph or mock raised. Returns the reason if the call can be made again; raises where something was changed."""
-        if isinstance(error, Damage):
-            raise_damage(error)
-        in_graph = is_in_graph(record, error)
-        if record.effects and not in_graph:
-            raise error
-        if in_graph:
-            boundary = Refusal("backend-failed", f"{type(error).__name__}: {str(error)[:200]}")
-            boundary.__cause__ = error
-            return settle(boundary)
-        return settle(internal_error(error))
 
     def _guard_failed(self, problem: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A guard raised: its record goes."""
@@ -435,7 +294,7 @@ class Compiled(Dispatcher):
         if self.pending and self.pending.covers(self.cache, args, kwargs):
             self._note(Refusal("compiling", _name(self.target)))
             return self._native(args, kwargs)
-        if not fullgraph and (self.failures >= _ATTEMPTS or self.wait):
+        if not fullgraph and (self.failures >= ATTEMPTS or self.wait):
             if self.wait:
                 self.wait -= 1
             if self.latest is not None:
@@ -448,7 +307,7 @@ class Compiled(Dispatcher):
         if self.disk is not None and not self.disk.tried and self._from_disk():
             self.lock.release()
             return self.serve(args, kwargs)
-        _recording.active = True
+        recording.active = True
         try:
             try:
                 self._prepare(args, kwargs)
@@ -461,7 +320,7 @@ class Compiled(Dispatcher):
             if monitor is not None:
                 return self._record(monitor, args, kwargs)
         finally:
-            _recording.active = False
+            recording.active = False
             self.lock.release()
         assert problem is not None
         self._refuse(problem)
@@ -510,7 +369,7 @@ class Compiled(Dispatcher):
                 if not record.hits:
                     self.thawed.update(moved)
                 cache.discard(record)
-                _forget(record)
+                forget(record)
 
     def _native(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.statistics.native += 1
@@ -524,7 +383,7 @@ class Compiled(Dispatcher):
 
     def gave_up(self) -> bool:
         """Whether calls run natively for now, without an attempt."""
-        return self.failures >= _ATTEMPTS or self.wait > 0 or self.cache.full
+        return self.failures >= ATTEMPTS or self.wait > 0 or self.cache.full
 
     def _frames(self) -> Nested:
         """What serves frames inside of what runs natively."""
@@ -579,7 +438,7 @@ class Compiled(Dispatcher):
             for record in cache.records:
                 if leads(record):
                     cache.discard(record)
-                    _forget(record)
+                    forget(record)
 
     def _draft(self, monitor: Monitor, run: Run) -> Refusal | None:
         """The last segment of a run, which ends with the call."""
@@ -670,11 +529,16 @@ class Compiled(Dispatcher):
 
     def _wrap(self, record: Record) -> None:
         """A graph was compiled."""
-        if self.config.verify:
-            record.native = None  # calls come to `serve_found`
         for name, seconds in record.timings.items():
             self._add_time(name, seconds)
         wrap(record)
+        if self.config.verify:
+            record.native = None  # calls come to `serve_found`
+        if self.config.verify or (self.config.merge and record.boundary is not None):
+            record.plain = False
+
+    def _registry(self) -> Registry:
+        return registry()
 
     def _came(self, draft: Draft, cache: RecordCache, problem: Refusal | None, seconds: float) -> None:
         """The worker has compiled a graph, or could not."""
@@ -684,7 +548,7 @@ class Compiled(Dispatcher):
             self._wrap(record)
             cache.add(record)
             return
-        _forget(record)
+        forget(record)
         reason = self._set_apart(draft, problem)
         if reason is not problem:
             self._note(reason)
@@ -712,7 +576,7 @@ class Compiled(Dispatcher):
         if failure.slug == "exception":
             # It may be the arguments' fault, so attempts go on, but ever more rarely.
             self.exceptions += 1
-            self.wait = 0 if self.exceptions < _ATTEMPTS else min(1 << self.exceptions, _LONGEST_WAIT)
+            self.wait = 0 if self.exceptions < ATTEMPTS else min(1 << self.exceptions, _LONGEST_WAIT)
             self._note(failure)
             return
         self.failures += 1
@@ -770,17 +634,17 @@ class Compiled(Dispatcher):
         self.refusals = 0
         self.nested = None
         for record in [*records, *self.pending.clear()]:
-            _forget(record)
+            forget(record)
 
     def _drop(self, record: Record) -> None:
         self.cache.discard(record)
-        _forget(record)
+        forget(record)
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
             tell("gone", self)
             for record in [*self.records(), *self.pending.clear()]:
-                _forget(record)
+                forget(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -815,14 +679,6 @@ class Inner(Compiled):
 
     def _frames(self) -> Nested:
         return self.around() or super()._frames()
-
-
-def _forget(record: Record) -> None:
-    """Undo what keeps a record's parts alive or known after it was dropped; calls that use it now are not disturbed."""
-    forget_source(record.guard)  # type: ignore[arg-type]
-    forget_source(record.mock)  # type: ignore[arg-type]
-    if record.graph is not None:
-        _torch.dismantle(record.graph.graph)
 
 
 def _release(monitor: Monitor, kept: set[int]) -> None:

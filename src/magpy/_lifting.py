@@ -202,7 +202,7 @@ class LiftedPart:
         for line, comment in lines:
             if line.startswith("if "):
                 line = f"{line}: return {len(guard.checks)}"
-                guard.add_check(comment)
+                guard.add_line(comment)
             written.append(f"    {line}  # {comment}\n" if comment else f"    {line}\n")
         extra = "".join(f"{name}, " for name in guard.extra)
         return f"{head}{''.join(written)}    return ({tail.rstrip().removesuffix(')')}{extra})\n"

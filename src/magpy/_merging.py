@@ -73,7 +73,7 @@ class _Way:
 
 def is_due(site: BoundarySite) -> bool:
     """Whether there are records behind a boundary that no attempt has seen."""
-    count = sum(len(point.cache.records) for point in [*site.points.values()])
+    count = sum(len(way.point.cache.records) for way in [*site.ways.values()])
     if count < 2 or count == site.seen:
         return False
     site.seen = count
@@ -175,8 +175,8 @@ def _way(site: BoundarySite, truth: bool, args: tuple[Any, ...], slots: tuple[An
     """The record behind one outcome, run on this call's tensors."""
     innermost = site.frames[-1]
     start, pushed = enter(innermost.code, innermost.at, site.entry, truth, args)
-    point = site.points.get(start)
-    for record in () if point is None else point.cache.records:
+    known = site.ways.get(start)
+    for record in () if known is None else known.point.cache.records:
         bound = record.guard((*slots, *pushed), {})
         if type(bound) is tuple:
             break

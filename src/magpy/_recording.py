@@ -342,6 +342,7 @@ def make_draft(
         updated=updated,
         may_raise=may_raise,
         switches=monitor.switches,
+        steady=not (monitor.switches or modes),
         frozen=frozen,
         lifted=() if lifted is None else lifted.described(),
         raises=raised is not None,
@@ -351,8 +352,7 @@ def make_draft(
     record.survey = make_survey(guard, policy.path, guard_source, namespace.values, list(known.values()))
     inputs = [node.obj() for node in operators.inputs] if record.graph is not None else []
     record.parts = Parts.of(guard, entry, list(known.values()), free, inputs)
-    changes = monitor.graph.effects or monitor.mutates or monitor.random or monitor.switches
-    plain = leave is None and raised is None and not changes
+    plain = raised is None and not (monitor.mutates or monitor.random or monitor.switches)
     form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)
     form()
     places = operators.places if record.graph is not None else {}

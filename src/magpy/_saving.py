@@ -175,16 +175,18 @@ class Archive:
             "updated": record.updated,
             "may_raise": record.may_raise,
             "switches": record.switches,
+            "steady": record.steady,
             "lifted": record.lifted,
             "raises": record.raises,
             "steps": None,
             "rest": None,
+            "handed": None,
             "direct": None,
             "graph": None,
             "boundary": None if record.boundary is None else self._site(record.boundary),
         }
         if record.form is not None:
-            steps, rest, direct = record.form
+            steps, rest, direct, document["handed"] = record.form
             if rest:
                 document["rest"] = f"{name}/rest.py"
                 members[document["rest"]] = _TOKEN.sub("mode_abc_cache_token() != abc_token", rest).encode()
@@ -237,8 +239,9 @@ class Archive:
         return [int(kind), number, asked, [*map(self._operand, operands)], encoded, wanted]
 
     def _direct(self, direct: tuple[Any, ...]) -> list[Any]:
-        inputs, count, result = direct
-        return [[*map(self._operand, inputs)], count, self._part(result)]
+        inputs, count, result, actions = direct
+        done = [[self._value(function), [*map(self._part, args)]] for function, args in actions]
+        return [[*map(self._operand, inputs)], count, self._part(result), done]
 
     def _part(self, part: tuple[Any, ...]) -> list[Any]:
         kind = int(part[0])
@@ -264,6 +267,7 @@ class Archive:
             "line": site.line,
             "pruned": site.pruned,
             "sees": site.sees,
+            "steady": site.steady,
         }
 
     def _point(self, point: Point, numbers: dict[int, int]) -> int:

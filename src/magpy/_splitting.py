@@ -16,10 +16,20 @@ import types
 import warnings
 from typing import Any, Final
 
+from magpy_annotations import OpKind
 from magpy_codegen import Leave
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, type_lookup
-from magpy_runtime.segments import BoundarySite, FrameShape, Point, Tree, following, instruction_at, spread
+from magpy_runtime.segments import (
+    BoundarySite,
+    FrameShape,
+    Point,
+    Tree,
+    following,
+    instruction_at,
+    next_element,
+    spread,
+)
 
 from . import _torch
 from ._frames import FrameRules
@@ -68,6 +78,9 @@ _BLIND: Final = frozenset(
     }
 )  # fmt: skip
 """Operations that let nobody refer to plain arguments and tensors, nor call Python code for these."""
+
+_READS: Final = frozenset({int, float, bool, complex, len, next_element, operator.index})
+"""What reads values of tensors and of containers."""
 
 _QUIET: Final = _BLIND | {print}
 """Operations that let nobody refer to such arguments."""
@@ -252,7 +265,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
         ):
             raise _Outwards
         if error.slug not in _TENSOR_READS and not (
-            _hashable_in(what.function, _QUIET)
+            (_hashable_in(what.function, _QUIET) or self._is_operator(what.function))
             and all(is_atom(arg) or type(arg) in self.tensor_classes for arg in (*what.args, *what.keywords.values()))
         ):
             self.pruned = False  # it may refer weakly to what only a variable holds
@@ -264,7 +277,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
             self.switch_off()
         site = BoundarySite(
             self.tree, shapes, what.entry, what.text, error.slug, error.file, error.line, self.pruned,  # type: ignore[arg-type]
-            self._may_look(what, error.slug),
+            self._may_look(what, error.slug), self._leaves_modes(what.function),
         )  # fmt: skip
         try:
             if self.known is None:
@@ -289,10 +302,25 @@ class SplitRules(FrameRules, WatchedTensorRules):
 
     def _may_look(self, what: Operation, slug: str) -> bool:
         """Whether an operation may look at its callers: whatever is Python code, calls some, or is not known."""
-        if slug not in _TENSOR_READS and not _hashable_in(what.function, _BLIND):
+        known = slug in _TENSOR_READS or _hashable_in(what.function, _BLIND) or self._is_operator(what.function)
+        if not known:
             return True
         given = [each for each in (*what.args, *what.keywords.values()) if type(each) is not random.Random]
         return runs(what.function) is not None or not all(map(self._plain, given))
+
+    def _leaves_modes(self, function: Any) -> bool:
+        """Whether a function is known to leave the modes of torch as they are, if it runs no Python."""
+        if _hashable_in(function, _BLIND) or _hashable_in(function, _READS):
+            return True
+        return self._is_operator(function)
+
+    def _is_operator(self, function: Any) -> bool:
+        """Whether a function is an operator of torch's, in C, which reads and makes tensors and nothing else."""
+        if runs(function) is not None:
+            return False
+        annotation = self.registry.lookup(function)
+        op = None if annotation is None else annotation.as_op_node
+        return op is not None and op.kind not in (OpKind.STATE, OpKind.IMPURE, OpKind.SETTER)
 
     def _plain(self, value: Any) -> bool:
         """Whether an argument is a tensor, a plain value, or a tuple of such: nothing that an operation may use up."""
@@ -329,7 +357,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
             self.finish()
             return
         site.taken += 1
-        point = site.lead(start)
+        point = site.lead(start).point
         everything = slots + values
         self.known = None
         for other, draft in self.drafts:

@@ -32,16 +32,60 @@ def mock(*lines, bound="(v2, v3, ) = bound", run="(o0, o1, ) = run(v3, weight, v
             mock("n1 = {}", "n1['a'] = o0", "n2 = []", "n2 += [o1]", "n1[1] = n2", "return n1"),
             (DICT, ((OUT, 0), (LIST, ((OUT, 1),))), ("a", 1)),
         ),
+        (mock("return -2"), (OBJ, (-1, -2))),
+        (mock("return o0, {}, ()"), (TUPLE, ((OUT, 0), (DICT, (), ()), (TUPLE, ())))),
+        (
+            mock("return c_len, (o1, ), {'a': v2, 'b': -1.5}, (v3, o0, )"),
+            (
+                TUPLE,
+                (
+                    (OBJ, (-1, len)),
+                    (TUPLE, ((OUT, 1),)),
+                    (DICT, ((OBJ, (0, None)), (OBJ, (-1, -1.5))), ("a", "b")),
+                    (TUPLE, ((OBJ, (1, None)), (OUT, 0))),
+                ),
+            ),
+        ),
     ],
 )
 def test_the_form(source, result):
-    inputs, outputs, found = direct_form(source, NAMESPACE)
-    assert inputs == ((1, None), (-1, "W"), (0, None)) and outputs == 2 and found == result
+    inputs, outputs, found, actions = direct_form(source, NAMESPACE)
+    assert inputs == ((1, None), (-1, "W"), (0, None)) and outputs == 2 and found == result and actions == ()
 
     run = lambda *args: (args, [*args])
     python = make_function(source, "mock", dict(NAMESPACE), "mock")(("x", "y"), run)
-    assert native((inputs, outputs, found), run, "x", "y") == python
-    assert type(native((inputs, outputs, found), run, "x", "y")) is type(python)
+    assert native((inputs, outputs, found, actions), run, "x", "y") == python
+    assert type(native((inputs, outputs, found, actions), run, "x", "y")) is type(python)
+
+
+def test_actions():
+    source = mock(
+        "list_append(v2, o0)",
+        "n1 = tuple([o1, v3])",
+        "list_append(v2, n1)  # file.py:5",
+        "dict_clear(v3)",
+        "return v2, -1",
+    )
+    namespace = {**NAMESPACE, "list_append": list.append, "dict_clear": dict.clear}
+    form = direct_form(source, namespace)
+    first, second = ((OBJ, (0, None)), (OUT, 0)), ((OBJ, (0, None)), (TUPLE, ((OUT, 1), (OBJ, (1, None)))))
+    assert form[3] == ((list.append, first), (list.append, second), (dict.clear, ((OBJ, (1, None)),)))
+    run = lambda *args: (1, 2)
+    found, wanted = [], []
+    assert native(form, run, found, {5: 6}) == make_function(source, "mock", namespace, "mock")((wanted, {5: 6}), run)
+    assert found == wanted == [1, (2, {})]
+
+
+def test_without_outputs():
+    source = mock("list_append(v2, v3)", "return v3", run="if run is not None: run(v3, weight)")
+    namespace = {**NAMESPACE, "list_append": list.append}
+    form = direct_form(source, namespace)
+    assert form[:3] == (((1, None), (-1, "W")), 0, (OBJ, (1, None)))
+    python = make_function(source, "mock", namespace, "mock")
+    for run in (None, lambda *args: seen.append(args)):
+        found, wanted, seen = [], [], []
+        assert native(form, run, found, 5) == python((wanted, 5), run) == 5
+        assert found == wanted == [5] and (run is None or seen == [(5, "W"), (5, "W")])
 
 
 def native(direct, run, *args):
@@ -82,8 +126,17 @@ def native(direct, run, *args):
         mock("return o0.data"),
         mock("return o0 + 1"),
         mock("return unknown"),
-        mock("return o0, {}, ()"),
+        mock("return {**v2}"),
+        mock("return {1: v2}"),
+        mock("return -v2"),
         mock("return o0", run="if run is not None: run(v2)"),
+        mock("return v2", run="if run is not None: weight(v2)"),
+        mock("return v2", run="if weight is not None: run(v2)"),
+        mock("c_len(v2, key=v3)", "return o0"),
+        mock("weight.append(v2)", "return o0"),
+        mock("v2(v3)", "return o0"),
+        mock("n1 = tuple([o1])", "c_len(n1)", "return n1"),
+        mock("c_len(v2, v2, v2, v2, v2, v2, v2, v2, v2)", "return o0"),
         mock("return v2", run=""),
         mock("n1 = []", "return n1", run=""),
         mock("return o0", run="(o0, o1, ) = run(v2, *weight)"),

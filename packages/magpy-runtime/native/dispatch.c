@@ -1,12 +1,13 @@
 /* The dispatcher: a call of a compiled callable that a record serves, without Python.
  *
- *   Record slots    the part of a record that is read here: hits, the compiled graph, the native guard (steps.c)
+ *   Record slots    the part of a record that is read here: guard, mock, compiled graph, the native guard (steps.c)
  *   Cache slots     the records of a callable, most recent first
  *   Dispatcher      base class of what serves a callable's calls
  *
  * Whatever is not served here goes to the method `serve(args, kwargs)`, which is written in Python and can do everything:
  * no record, one without a native guard, a thread that records, a guard or a graph that raises. A record whose mock does
- * more goes to `serve_found(record, bound, args, kwargs)` once its guard has passed. */
+ * more goes to `serve_found(record, bound, args, kwargs)` once its guard has passed; one that raises, to
+ * `call_failed(record, args, kwargs, error)`. What comes behind a record that ends at a boundary is chain.c's. */
 #include "dispatch.h"
 
 #include <structmember.h>
@@ -14,28 +15,10 @@
 typedef struct {
     PyObject_HEAD
     Py_ssize_t hits;
-    PyObject *run;          /* owned or NULL */
-    PyObject *native;       /* owned or NULL */
-} RecordSlots;
-
-typedef struct {
-    PyObject_HEAD
-    Py_ssize_t hits;
 } CountSlots;
 
-typedef struct {
-    PyObject_HEAD
-    PyObject *records;      /* owned or NULL; a tuple of records */
-} CacheSlots;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *cache;        /* owned or NULL */
-    PyObject *statistics;   /* owned or NULL */
-} Dispatcher;
-
-static PyTypeObject RecordSlotsType, CountSlotsType, CacheSlotsType;
-static PyObject *name_serve, *name_serve_found;
+static PyTypeObject CountSlotsType;
+static PyObject *name_serve, *name_serve_found, *name_call_failed;
 static MP_THREAD_LOCAL bool recording;
 
 /* -- the dispatcher --------------------------------------------------------------------------------------------------- */
@@ -67,13 +50,14 @@ serve_found(Dispatcher *self, PyObject *record, PyObject *bound, const Call *cal
 }
 
 /* Put a record in front of the others, unless somebody changed them meanwhile. */
-static void
-move_to_front(CacheSlots *cache, PyObject *records, Py_ssize_t at)
+void
+mp_move_to_front(CacheSlots *cache, PyObject *records, Py_ssize_t at)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(records);
-    PyObject *moved = cache->records == records ? PyTuple_New(count) : NULL;
-    if (moved == NULL) {
+    PyObject *moved = PyTuple_New(count);
+    if (moved == NULL || cache->records != records) {
         PyErr_Clear();
+        Py_XDECREF(moved);
         return;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -83,36 +67,109 @@ move_to_front(CacheSlots *cache, PyObject *records, Py_ssize_t at)
     Py_SETREF(cache->records, moved);
 }
 
+/* A record has served a whole call. */
+void
+mp_count_hit(Dispatcher *self)
+{
+    if (self->statistics != NULL && PyObject_TypeCheck(self->statistics, &CountSlotsType)) {
+        ((CountSlots *)self->statistics)->hits++;
+    }
+}
+
+static bool
+is_direct(const RecordSlots *record, const NativeGuard *native)
+{
+    return native != NULL && native->direct && record->run != NULL &&
+           (record->run != Py_None || native->output_count == 0);
+}
+
+/* Whether running its mock is all that serving a call by a record takes. */
+bool
+mp_is_plain(const RecordSlots *record, const NativeGuard *native)
+{
+    if (record->plain && record->mock != NULL) {
+        return true;
+    }
+    return is_direct(record, native) && (record->boundary == NULL || record->boundary == Py_None);
+}
+
+/* What a record's mock gives. Either its native guard has filled the registers, or `bound` is what the guard has given. */
+PyObject *
+mp_record_run(RecordSlots *record, NativeGuard *native, PyObject *const *registers, PyObject *bound)
+{
+    PyObject *result = NULL;
+    if (is_direct(record, native)) {
+        PyObject *run = Py_NewRef(record->run);
+        bool begun;
+        result = mp_guard_run(native, run, registers, &begun);
+        Py_DECREF(run);
+        if (result != NULL || record->mock == NULL || begun ||
+            (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))) {
+            return result;
+        }
+        PyErr_Clear();      /* nothing has changed: the mock itself fails, with a traceback that tells where */
+    }
+    PyObject *mock = Py_NewRef(record->mock), *run = Py_NewRef(record->run != NULL ? record->run : Py_None);
+    PyObject *given = bound != NULL ? Py_NewRef(bound) : mp_guard_bound(native, registers);
+    if (given != NULL) {
+        PyObject *stack[3] = {NULL, given, run};
+        result = PyObject_Vectorcall(mock, stack + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        Py_DECREF(given);
+    }
+    Py_DECREF(mock);
+    Py_DECREF(run);
+    return result;
+}
+
+/* A record's mock has raised. */
+static PyObject *
+call_failed(Dispatcher *self, RecordSlots *record, const Call *call)
+{
+    PyObject *error = mp_take_error();
+    PyObject *args = mp_call_args(call), *kwargs = mp_call_kwargs(call), *result = NULL;
+    if (args != NULL && kwargs != NULL) {
+        PyObject *stack[5] = {(PyObject *)self, (PyObject *)record, args, kwargs, error};
+        result = PyObject_VectorcallMethod(name_call_failed, stack, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    }
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    Py_DECREF(error);
+    return result;
+}
+
 /* A call that a record's guard has let pass; takes the registers. */
 static PyObject *
 serve_record(Dispatcher *self, RecordSlots *record, NativeGuard *native, Call *call, PyObject **registers)
 {
     PyObject *result;
-    if (!native->direct || record->run == NULL || record->run == Py_None) {
+    if (!mp_is_plain(record, native)) {
         PyObject *bound = mp_guard_bound(native, registers);
         mp_drop(registers, native->registers);
         result = serve_found(self, (PyObject *)record, bound, call);
         Py_XDECREF(bound);
         return result;
     }
-    PyObject *run = Py_NewRef(record->run);
-    result = mp_guard_run(native, run, registers);
-    Py_DECREF(run);
+    result = mp_record_run(record, native, registers, NULL);
     mp_drop(registers, native->registers);
-    if (result != NULL) {
-        record->hits++;
-        if (self->statistics != NULL && PyObject_TypeCheck(self->statistics, &CountSlotsType)) {
-            ((CountSlots *)self->statistics)->hits++;
-        }
-        return result;
-    }
-    if (PyErr_Occurred()) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+    if (result == NULL) {
+        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
             return NULL;
         }
+        if (record->mock != NULL && PyErr_Occurred()) {
+            return call_failed(self, record, call);
+        }
         PyErr_Clear();
+        return serve_slowly(self, call); /* nothing has changed, so it fails there once more and is dealt with */
     }
-    return serve_slowly(self, call); /* nothing has changed, so it fails there once more and is dealt with */
+    record->hits++;
+    if (record->boundary == NULL || record->boundary == Py_None) {
+        mp_count_hit(self);
+        return result;
+    }
+    PyObject *site = Py_NewRef(record->boundary);
+    result = mp_go_on(self, site, result, record->steady && native->asks_modes ? native->modes : NULL);
+    Py_DECREF(site);
+    return result;
 }
 
 /* Serve a call by a dispatcher. */
@@ -120,7 +177,7 @@ PyObject *
 mp_dispatch(PyObject *dispatcher, Call *call)
 {
     Dispatcher *self = (Dispatcher *)dispatcher;
-    if (recording || self->cache == NULL || !PyObject_TypeCheck(self->cache, &CacheSlotsType)) {
+    if (recording || self->cache == NULL || !PyObject_TypeCheck(self->cache, &mp_CacheSlotsType)) {
         return serve_slowly(self, call);
     }
     PyObject *records = ((CacheSlots *)self->cache)->records;
@@ -131,13 +188,13 @@ mp_dispatch(PyObject *dispatcher, Call *call)
     PyObject *registers[MAX_REGISTERS];
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(records); i++) {
         RecordSlots *record = (RecordSlots *)PyTuple_GET_ITEM(records, i);
-        if (!PyObject_TypeCheck((PyObject *)record, &RecordSlotsType) || record->native == NULL ||
+        if (!PyObject_TypeCheck((PyObject *)record, &mp_RecordSlotsType) || record->native == NULL ||
             !Py_IS_TYPE(record->native, &mp_NativeGuardType)) {
             break;
         }
         NativeGuard *native = (NativeGuard *)Py_NewRef(record->native);
         Py_ssize_t failed;
-        int held = mp_guard_call(native, call, registers, &failed);
+        int held = mp_guard_call(native, call, NULL, registers, &failed);
         if (held >= 0 && native->strict != NULL && mp_guard_check(native, call, registers, held, failed) < 0) {
             mp_drop(registers, native->registers);
             Py_DECREF(native);
@@ -147,7 +204,7 @@ mp_dispatch(PyObject *dispatcher, Call *call)
         if (held > 0) {
             Py_INCREF(record);
             if (i > 0) {
-                move_to_front((CacheSlots *)self->cache, records, i);
+                mp_move_to_front((CacheSlots *)self->cache, records, i);
             }
             Py_DECREF(records);
             PyObject *result = serve_record(self, record, native, call, registers);
@@ -188,6 +245,7 @@ dispatcher_traverse(PyObject *object, visitproc visit, void *arg)
     Dispatcher *self = (Dispatcher *)object;
     Py_VISIT(self->cache);
     Py_VISIT(self->statistics);
+    Py_VISIT(self->fresh);
     return 0;
 }
 
@@ -197,6 +255,7 @@ dispatcher_clear(PyObject *object)
     Dispatcher *self = (Dispatcher *)object;
     Py_CLEAR(self->cache);
     Py_CLEAR(self->statistics);
+    Py_CLEAR(self->fresh);
     return 0;
 }
 
@@ -218,12 +277,15 @@ dispatcher_dealloc(PyObject *object)
 static PyMethodDef dispatcher_methods[] = {
     {"dispatch", (PyCFunction)(void (*)(void))dispatcher_dispatch, METH_FASTCALL,
      "dispatch(args, kwargs, /)\n--\n\nServe a call from a record, or by `serve`."},
+    {"go_on", (PyCFunction)(void (*)(void))mp_dispatcher_go_on, METH_FASTCALL,
+     "go_on(site, box, /)\n--\n\nServe the rest of a call behind a segment that ended at a boundary."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef dispatcher_members[] = {
     {"cache", T_OBJECT_EX, offsetof(Dispatcher, cache), 0, "The records."},
     {"statistics", T_OBJECT_EX, offsetof(Dispatcher, statistics), 0, "How calls were served."},
+    {"fresh", T_OBJECT, offsetof(Dispatcher, fresh), 0, "The operation whose outcome nobody holds but the program, or None."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -247,7 +309,10 @@ static int
 record_traverse(PyObject *object, visitproc visit, void *arg)
 {
     RecordSlots *self = (RecordSlots *)object;
+    Py_VISIT(self->guard);
+    Py_VISIT(self->mock);
     Py_VISIT(self->run);
+    Py_VISIT(self->boundary);
     Py_VISIT(self->native);
     return 0;
 }
@@ -256,7 +321,10 @@ static int
 record_clear(PyObject *object)
 {
     RecordSlots *self = (RecordSlots *)object;
+    Py_CLEAR(self->guard);
+    Py_CLEAR(self->mock);
     Py_CLEAR(self->run);
+    Py_CLEAR(self->boundary);
     Py_CLEAR(self->native);
     return 0;
 }
@@ -271,12 +339,17 @@ record_dealloc(PyObject *object)
 
 static PyMemberDef record_members[] = {
     {"hits", T_PYSSIZET, offsetof(RecordSlots, hits), 0, "Calls that the record served."},
+    {"plain", T_BOOL, offsetof(RecordSlots, plain), 0, "Whether running the mock is all that serving a call takes."},
+    {"steady", T_BOOL, offsetof(RecordSlots, steady), 0, "Whether it leaves torch's modes as they are."},
+    {"guard", T_OBJECT, offsetof(RecordSlots, guard), 0, "The guard in Python."},
+    {"mock", T_OBJECT, offsetof(RecordSlots, mock), 0, "The mock."},
     {"run", T_OBJECT, offsetof(RecordSlots, run), 0, "The compiled graph, or None."},
+    {"boundary", T_OBJECT, offsetof(RecordSlots, boundary), 0, "The boundary at which it ends, or None."},
     {"native", T_OBJECT, offsetof(RecordSlots, native), 0, "The native guard, or None."},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject RecordSlotsType = {
+PyTypeObject mp_RecordSlotsType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "magpy_runtime._native.RecordSlots",
     .tp_basicsize = sizeof(RecordSlots),
@@ -331,7 +404,7 @@ static PyMemberDef cache_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyTypeObject CacheSlotsType = {
+PyTypeObject mp_CacheSlotsType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "magpy_runtime._native.CacheSlots",
     .tp_basicsize = sizeof(CacheSlots),
@@ -374,7 +447,7 @@ static PyMethodDef functions[] = {
 int
 mp_dispatch_ready(PyObject *module)
 {
-    PyTypeObject *types[] = {&mp_DispatcherType, &RecordSlotsType, &CountSlotsType, &CacheSlotsType, &mp_NativeGuardType,
+    PyTypeObject *types[] = {&mp_DispatcherType, &mp_RecordSlotsType, &CountSlotsType, &mp_CacheSlotsType, &mp_NativeGuardType,
                              &mp_TwinSlotsType,  &mp_TwinCallType};
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
         if (PyType_Ready(types[i]) < 0 || PyModule_AddType(module, types[i]) < 0) {
@@ -382,18 +455,19 @@ mp_dispatch_ready(PyObject *module)
         }
     }
     /* So that dataclasses with slots make none of their own for these. */
-    PyObject *slots = Py_BuildValue("(sss)", "hits", "run", "native"), *hits = Py_BuildValue("(s)", "hits");
+    PyObject *slots = Py_BuildValue("(ssssssss)", "hits", "plain", "steady", "guard", "mock", "run", "boundary", "native"), *hits = Py_BuildValue("(s)", "hits");
     int done = slots != NULL && hits != NULL &&
-               PyDict_SetItemString(RecordSlotsType.tp_dict, "__slots__", slots) == 0 &&
+               PyDict_SetItemString(mp_RecordSlotsType.tp_dict, "__slots__", slots) == 0 &&
                PyDict_SetItemString(CountSlotsType.tp_dict, "__slots__", hits) == 0;
     Py_XDECREF(slots);
     Py_XDECREF(hits);
     name_serve = PyUnicode_InternFromString("serve");
     name_serve_found = PyUnicode_InternFromString("serve_found");
-    if (!done || name_serve == NULL || name_serve_found == NULL) {
+    name_call_failed = PyUnicode_InternFromString("call_failed");
+    if (!done || name_serve == NULL || name_serve_found == NULL || name_call_failed == NULL) {
         return -1;
     }
-    PyType_Modified(&RecordSlotsType);
+    PyType_Modified(&mp_RecordSlotsType);
     PyType_Modified(&CountSlotsType);
-    return PyModule_AddFunctions(module, functions);
+    return PyModule_AddFunctions(module, functions) < 0 ? -1 : mp_chain_ready(module);
 }

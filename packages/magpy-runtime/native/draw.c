@@ -1,7 +1,7 @@
 /* Questions about iterators of builtin containers, answered without Python: what comes next, and what they draw from.
  *
  * `magpy_runtime.iterators` says the same and is the truth: whatever is not known here is asked there. The layouts are
- * CPython's own and the same from 3.11 to 3.13, but for ranges, which are left to Python. */
+ * CPython's own and the same from 3.11 to 3.13, but for that of ranges. */
 #include "facts.h"
 
 typedef struct {
@@ -27,6 +27,17 @@ typedef struct {
     PyObject *long_index;   /* NULL as long as `index` is enough */
 } Enumerate;
 
+/* The iterator of a range whose numbers fit into a C long. */
+typedef struct {
+    PyObject_HEAD
+#if PY_VERSION_HEX < 0x030C0000
+    long index;
+#endif
+    long start;
+    long step;
+    long length;            /* from 3.12 on, of what is left, which starts at `start` */
+} RangeIterator;
+
 static bool
 is_sequence_iterator(PyObject *iterator)
 {
@@ -37,6 +48,21 @@ static bool
 is_dict_iterator(PyObject *iterator)
 {
     return Py_IS_TYPE(iterator, &PyDictIterKey_Type) || Py_IS_TYPE(iterator, &PyDictIterValue_Type);
+}
+
+/* What the iterator of a range gives after `count` more elements. The largest number is no overflow: it is in the range. */
+static PyObject *
+range_ahead(const RangeIterator *iterator, Py_ssize_t count)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    long past = iterator->index;
+#else
+    long past = 0;
+#endif
+    if (past >= iterator->length || count >= iterator->length - past) {
+        return Py_NewRef(mp_null);
+    }
+    return PyLong_FromLong((long)((unsigned long)iterator->start + (unsigned long)(past + count) * (unsigned long)iterator->step));
 }
 
 /* What comes after `count` more elements: a new reference, or NULL without an exception where Python has to be asked. */
@@ -78,7 +104,7 @@ ahead(PyObject *object, Py_ssize_t count)
         }
         return seen == iterator->left ? Py_NewRef(found) : NULL;
     }
-    return NULL;
+    return Py_IS_TYPE(object, &PyRangeIter_Type) ? range_ahead((RangeIterator *)object, count) : NULL;
 }
 
 /* A part of an iterator, likewise. */
@@ -99,6 +125,9 @@ part(PyObject *object, PyObject *name)
                 PyObject *dict = (PyObject *)((DictIterator *)object)->dict;
                 return Py_NewRef(dict != NULL ? dict : mp_null);
             }
+            if (Py_IS_TYPE(object, &PyRangeIter_Type)) {
+                return Py_NewRef(mp_null);
+            }
         }
     }
     else if (PyLong_CheckExact(name) && Py_IS_TYPE(object, &PyEnum_Type)) {
@@ -108,7 +137,26 @@ part(PyObject *object, PyObject *name)
     return NULL;
 }
 
-/* drawn(slowly, is_ahead, arg, iterator): what `slowly(iterator)` gives. */
+/* What `slowly(iterator)` gives. */
+PyObject *
+mp_draw(PyObject *slowly, PyObject *is_ahead, PyObject *arg, PyObject *iterator)
+{
+    PyObject *found = NULL;
+    if (is_ahead != Py_True) {
+        found = part(iterator, arg);
+    }
+    else if (PyLong_CheckExact(arg)) {
+        Py_ssize_t number = PyLong_AsSsize_t(arg);
+        PyErr_Clear();  /* a number that is too large */
+        found = number >= 0 ? ahead(iterator, number) : NULL;
+    }
+    if (found == NULL && !PyErr_Occurred()) {
+        found = PyObject_CallOneArg(slowly, iterator);
+    }
+    return found;
+}
+
+/* drawn(slowly, is_ahead, arg, iterator): the same. */
 PyObject *
 mp_drawn(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -116,17 +164,5 @@ mp_drawn(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "drawn(slowly, is_ahead, arg, iterator)");
         return NULL;
     }
-    PyObject *found = NULL;
-    if (args[1] != Py_True) {
-        found = part(args[3], args[2]);
-    }
-    else if (PyLong_CheckExact(args[2])) {
-        Py_ssize_t number = PyLong_AsSsize_t(args[2]);
-        PyErr_Clear();  /* a number that is too large */
-        found = number >= 0 ? ahead(args[3], number) : NULL;
-    }
-    if (found == NULL && !PyErr_Occurred()) {
-        found = PyObject_CallOneArg(args[0], args[3]);
-    }
-    return found;
+    return mp_draw(args[0], args[1], args[2], args[3]);
 }

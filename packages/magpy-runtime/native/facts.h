@@ -56,6 +56,7 @@ int mp_fact_holds(const FactTable *self, const Fact *fact);
 int mp_table_check(FactTable *self, Py_ssize_t *failed);
 
 /* draw.c */
+PyObject *mp_draw(PyObject *slowly, PyObject *is_ahead, PyObject *arg, PyObject *iterator);
 PyObject *mp_drawn(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* snapshot.c */

@@ -3,8 +3,22 @@
 
 #include <structmember.h>
 
-static int
-operand_parse(PyObject *entry, Py_ssize_t bound, Operand *operand)
+/* Whether a register holds something. */
+static bool
+holds(uint64_t bound, Py_ssize_t number)
+{
+    return number < MAX_REGISTERS && (bound >> number & 1) != 0;
+}
+
+/* All registers up to a number. */
+static uint64_t
+registers_below(Py_ssize_t count)
+{
+    return count >= MAX_REGISTERS ? UINT64_MAX : ((uint64_t)1 << count) - 1;
+}
+
+int
+mp_operand_parse(PyObject *entry, uint64_t bound, Operand *operand)
 {
     PyObject *object;
     if (!PyTuple_Check(entry) || !PyArg_ParseTuple(entry, "nO:operand", &operand->number, &object)) {
@@ -13,7 +27,7 @@ operand_parse(PyObject *entry, Py_ssize_t bound, Operand *operand)
         }
         return -1;
     }
-    if (operand->number < -1 || operand->number >= bound) {
+    if (operand->number < -1 || (operand->number >= 0 && !holds(bound, operand->number))) {
         PyErr_Format(PyExc_ValueError, "register %zd holds nothing yet", operand->number);
         return -1;
     }
@@ -21,9 +35,9 @@ operand_parse(PyObject *entry, Py_ssize_t bound, Operand *operand)
     return 0;
 }
 
-/* Fills `*operands` as far as it comes, so that what is there can be cleared. */
-static int
-operands_parse(PyObject *list, Py_ssize_t bound, Operand **operands, Py_ssize_t *count)
+/* Fills `*operands` as far as it comes, so that what is there can be cleared; one alone goes into `single`. */
+int
+mp_operands_parse(PyObject *list, uint64_t bound, Operand *single, Operand **operands, Py_ssize_t *count)
 {
     if (!PyTuple_Check(list)) {
         PyErr_SetString(PyExc_TypeError, "operands are a tuple");
@@ -31,13 +45,15 @@ operands_parse(PyObject *list, Py_ssize_t bound, Operand **operands, Py_ssize_t 
     }
     Py_ssize_t size = PyTuple_GET_SIZE(list);
     *count = 0;
-    *operands = PyMem_Calloc((size_t)size + 1, sizeof(Operand));
-    if (*operands == NULL) {
+    if (size == 1 && single != NULL) {
+        *operands = single;
+    }
+    else if ((*operands = PyMem_Calloc((size_t)size + 1, sizeof(Operand))) == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     for (Py_ssize_t i = 0; i < size; i++) {
-        if (operand_parse(PyTuple_GET_ITEM(list, i), bound, &(*operands)[i]) < 0) {
+        if (mp_operand_parse(PyTuple_GET_ITEM(list, i), bound, &(*operands)[i]) < 0) {
             return -1;
         }
         *count = i + 1;
@@ -45,20 +61,124 @@ operands_parse(PyObject *list, Py_ssize_t bound, Operand **operands, Py_ssize_t 
     return 0;
 }
 
-static void
-operands_clear(Operand *operands, Py_ssize_t count)
+void
+mp_operands_clear(Operand *operands, const Operand *single, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_XDECREF(operands[i].object);
     }
-    PyMem_Free(operands);
+    if (operands != single) {
+        PyMem_Free(operands);
+    }
 }
 
-/* What a step needs beside its operands; `bound`: how many registers hold something, `positional`, `keywords`: of the
- * call, -1 while unknown. */
+/* The table of a frozenset of ids, shared by steps whose sets are the same. NULL with an exception set. */
+static const Outside *
+outside_of(NativeGuard *self, PyObject *ids)
+{
+    for (const Outside *each = self->outsides; each != NULL; each = each->next) {
+        int same = each->ids == ids ? 1 : PyObject_RichCompareBool(each->ids, ids, Py_EQ);
+        if (same != 0) {
+            return same < 0 ? NULL : each;
+        }
+    }
+    size_t size = 8;
+    while (size < 2 * (size_t)PySet_GET_SIZE(ids)) {
+        size *= 2;
+    }
+    Outside *made = PyMem_Calloc(1, sizeof(Outside) + size * sizeof(void *));
+    PyObject *iterator = made != NULL ? PyObject_GetIter(ids) : PyErr_NoMemory(), *number;
+    if (iterator == NULL) {
+        PyMem_Free(made);
+        return NULL;
+    }
+    made->mask = size - 1;
+    while ((number = PyIter_Next(iterator)) != NULL) {
+        void *id = PyLong_Check(number) ? PyLong_AsVoidPtr(number) : NULL;
+        Py_DECREF(number);
+        if (id == NULL) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_ValueError, "no id of an object");
+            }
+            break;
+        }
+        size_t at = (uintptr_t)id >> 4;
+        while (made->slots[at & made->mask] != NULL) {
+            at++;
+        }
+        made->slots[at & made->mask] = id;
+    }
+    Py_DECREF(iterator);
+    if (PyErr_Occurred()) {
+        PyMem_Free(made);
+        return NULL;
+    }
+    made->ids = ids;
+    made->next = self->outsides;
+    return self->outsides = made;
+}
+
+/* Whether an object is of a type with this name, from C code. */
+static bool
+is_named(PyObject *object, const char *name)
+{
+    return object != NULL && strcmp(Py_TYPE(object)->tp_name, name) == 0;
+}
+
+/* What native code knows of a question that is a function: the globals of a function, or something about an iterator. */
+static int
+resolve_other(Step *step)
+{
+    if (is_named(step->key, "operator.attrgetter")) {
+        PyObject *reduced = PyObject_CallMethod(step->key, "__reduce__", NULL);
+        if (reduced == NULL) {
+            return -1;
+        }
+        PyObject *names = PyTuple_Check(reduced) && PyTuple_GET_SIZE(reduced) == 2 ? PyTuple_GET_ITEM(reduced, 1) : NULL;
+        bool fits = names != NULL && PyTuple_Check(names) && PyTuple_GET_SIZE(names) == 1 &&
+                    PyUnicode_Check(PyTuple_GET_ITEM(names, 0)) &&
+                    PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "__globals__") == 0;
+        step->question = fits ? ASK_GLOBALS : step->question;
+        Py_DECREF(reduced);
+    }
+    else if (is_named(step->key, "functools.partial")) {
+        PyObject *function = PyObject_GetAttrString(step->key, "func");
+        PyObject *args = function != NULL ? PyObject_GetAttrString(step->key, "args") : NULL;
+        if (args != NULL && PyCFunction_Check(function) &&
+            PyCFunction_GET_FUNCTION(function) == (PyCFunction)(void (*)(void))mp_drawn && PyTuple_Check(args) &&
+            PyTuple_GET_SIZE(args) == 3) {
+            step->question = ASK_DRAWN;
+            Py_SETREF(step->key, Py_NewRef(args));
+        }
+        Py_XDECREF(function);
+        Py_XDECREF(args);
+        return args != NULL ? 0 : -1;
+    }
+    return 0;
+}
+
+/* What a step needs beside its operands; `bound`: which registers hold something, `positional`, `keywords`: of the call,
+ * -1 while unknown. */
 typedef struct {
-    Py_ssize_t bound, positional, keywords;
+    uint64_t bound;
+    Py_ssize_t positional, keywords;
 } Known;
+
+static bool
+more_fits(const Step *step, Known *known)
+{
+    if (!PyCallable_Check(step->key) || !PyTuple_Check(step->expected) || step->count > MAX_REGISTERS) {
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(step->expected); i++) {
+        Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(step->expected, i));
+        if (number < 0 || number >= MAX_REGISTERS) {
+            return false;
+        }
+        known->bound |= (uint64_t)1 << number;
+    }
+    return true;
+}
 
 static bool
 step_fits(const Step *step, Known *known)
@@ -80,21 +200,25 @@ step_fits(const Step *step, Known *known)
     case STEP_TRUE:
         return PyCallable_Check(step->key);
     case STEP_REST:
-        if (step->index < known->bound || step->index > MAX_REGISTERS || !PyCallable_Check(step->key)) {
+        if (step->index < 0 || step->index > MAX_REGISTERS || !PyCallable_Check(step->key)) {
             return false;
         }
-        known->bound = step->index;
+        known->bound |= registers_below(step->index);
         return true;
+    case STEP_COMPARE:
+        return step->count == 2 && step->question >= Py_LT && step->question <= Py_GE;
+    case STEP_MORE:
+        return more_fits(step, known);
     case STEP_SAME:
-        if (step->number < 0 || PyLong_AsSsize_t(step->expected) < 0 || PyLong_AsSsize_t(step->expected) >= known->bound) {
+        if (step->number < 0 || PyLong_AsSsize_t(step->expected) < 0 || !holds(known->bound, step->index)) {
             return false;
         }
         break;
     case STEP_BIND:
-        if (PyLong_AsSsize_t(step->expected) != known->bound || known->bound >= MAX_REGISTERS) {
+        if (PyLong_AsSsize_t(step->expected) < 0 || step->index >= MAX_REGISTERS || holds(known->bound, step->index)) {
             return false;
         }
-        known->bound++;
+        known->bound |= (uint64_t)1 << step->index;
         break;
     case STEP_IS:
     case STEP_PLAIN:
@@ -112,7 +236,7 @@ step_fits(const Step *step, Known *known)
         return PyTuple_Check(step->key) && PyTuple_GET_SIZE(step->key) == 2 && PyTuple_Check(PyTuple_GET_ITEM(step->key, 1));
     case ASK_LENGTH:
     case ASK_TRUTH:
-        return step->kind == STEP_IS && step->count == 1;
+        return (step->kind == STEP_IS || (step->kind == STEP_BIND && step->question == ASK_LENGTH)) && step->count == 1;
     default:
         return step->question >= 0 && step->question < ASK_KINDS && step->count == 1 &&
                (!registers || step->index >= 0) && (step->question != ASK_ELEMENT || step->argument >= 0);
@@ -132,7 +256,7 @@ number_of(PyObject *object, Py_ssize_t *number)
 }
 
 static int
-step_parse(PyObject *entry, Step *step, Known *known)
+step_parse(NativeGuard *self, PyObject *entry, Step *step, Known *known)
 {
     PyObject *operands, *key, *expected;
     if (!PyTuple_Check(entry) ||
@@ -151,7 +275,7 @@ step_parse(PyObject *entry, Step *step, Known *known)
     bool length = step->question == ASK_LENGTH || step->question == ASK_TRUTH;
     bool numbered = step->kind == STEP_POSITIONAL || step->kind == STEP_SAME || step->kind == STEP_BIND ||
                     step->kind == STEP_REST || length;
-    if (operands_parse(operands, known->bound, &step->operands, &step->count) < 0 ||
+    if (mp_operands_parse(operands, known->bound, &step->single, &step->operands, &step->count) < 0 ||
         (numbered && !PyBool_Check(expected) && number_of(expected, &step->index) < 0) ||
         (step->question != ASK_ITEM && number_of(key, &step->argument) < 0)) {
         return -1;
@@ -164,6 +288,13 @@ step_parse(PyObject *entry, Step *step, Known *known)
         PyErr_Format(PyExc_ValueError, "a step of kind %d cannot ask question %d", step->kind, step->question);
         return -1;
     }
+    bool asks = step->kind == STEP_IS || step->kind == STEP_PLAIN || step->kind == STEP_SAME || step->kind == STEP_BIND;
+    if (asks && step->question == ASK_OTHER && resolve_other(step) < 0) {
+        return -1;
+    }
+    if (step->kind == STEP_OUTSIDE && (step->outside = outside_of(self, step->expected)) == NULL) {
+        return -1;
+    }
     if (step->kind == STEP_TENSORS) {
         for (Py_ssize_t i = 0; i < step->count; i++) {
             step->index = step->operands[i].number >= 0 ? i : step->index;
@@ -172,93 +303,16 @@ step_parse(PyObject *entry, Step *step, Known *known)
     return 0;
 }
 
-static int
-make_parse(PyObject *entry, Py_ssize_t bound, Py_ssize_t outputs, Make *self)
-{
-    PyObject *what, *keys = NULL;
-    if (!PyTuple_Check(entry) || !PyArg_ParseTuple(entry, "iO|O:result", &self->kind, &what, &keys)) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "a result is a tuple");
-        }
-        return -1;
-    }
-    switch (self->kind) {
-    case MAKE_OUTPUT:
-        self->operand.number = PyLong_AsSsize_t(what);
-        if (self->operand.number < 0 || self->operand.number >= outputs) {
-            if (!PyErr_Occurred()) {
-                PyErr_SetString(PyExc_ValueError, "there is no such output");
-            }
-            return -1;
-        }
-        return 0;
-    case MAKE_OPERAND:
-        return operand_parse(what, bound, &self->operand);
-    case MAKE_TUPLE:
-    case MAKE_LIST:
-    case MAKE_DICT:
-        break;
-    default:
-        PyErr_SetString(PyExc_ValueError, "unknown kind of result");
-        return -1;
-    }
-    bool fits = PyTuple_Check(what) && (self->kind != MAKE_DICT || (keys != NULL && PyTuple_Check(keys) &&
-                                                                    PyTuple_GET_SIZE(keys) == PyTuple_GET_SIZE(what)));
-    if (!fits) {
-        PyErr_SetString(PyExc_TypeError, "parts and keys are tuples of the same length");
-        return -1;
-    }
-    self->keys = Py_XNewRef(keys);
-    Py_ssize_t size = PyTuple_GET_SIZE(what);
-    self->parts = PyMem_Calloc((size_t)size + 1, sizeof(Make));
-    if (self->parts == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < size; i++) {
-        self->count = i + 1;
-        if (make_parse(PyTuple_GET_ITEM(what, i), bound, outputs, &self->parts[i]) < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static void
-make_clear(Make *self)
-{
-    for (Py_ssize_t i = 0; i < self->count; i++) {
-        make_clear(&self->parts[i]);
-    }
-    PyMem_Free(self->parts);
-    Py_CLEAR(self->keys);
-    Py_CLEAR(self->operand.object);
-    self->parts = NULL;
-    self->count = 0;
-}
-
-static int
-make_traverse(const Make *self, visitproc visit, void *arg)
-{
-    Py_VISIT(self->keys);
-    Py_VISIT(self->operand.object);
-    for (Py_ssize_t i = 0; i < self->count; i++) {
-        int stopped = make_traverse(&self->parts[i], visit, arg);
-        if (stopped) {
-            return stopped;
-        }
-    }
-    return 0;
-}
-
-/* NativeGuard(steps, modes, held, tensors, same_value, strict, direct): `direct` is None or (inputs, outputs, result). */
+/* NativeGuard(steps, modes, held, tensors, same_value, strict, direct, handed): `direct` is None or (inputs, outputs,
+ * result, actions), `handed` how many of the registers are handed on, from the first; -1: all. */
 static PyObject *
 guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"steps", "modes", "held", "tensors", "same_value", "strict", "direct", NULL};
+    static char *names[] = {"steps", "modes", "held", "tensors", "same_value", "strict", "direct", "handed", NULL};
     PyObject *steps, *modes, *held, *tensors, *same_value, *strict = Py_None, *direct = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OOO|OO:NativeGuard", names, &PyList_Type, &steps, &PyTuple_Type,
-                                     &modes, &held, &tensors, &same_value, &strict, &direct)) {
+    Py_ssize_t handed = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!OOO|OOn:NativeGuard", names, &PyList_Type, &steps, &PyTuple_Type,
+                                     &modes, &held, &tensors, &same_value, &strict, &direct, &handed)) {
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(modes); i++) {
@@ -286,31 +340,28 @@ guard_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Known known = {.positional = -1, .keywords = -1};
     for (Py_ssize_t i = 0; i < size; i++) {
         self->count = i + 1;
-        if (step_parse(PyList_GET_ITEM(steps, i), &self->steps[i], &known) < 0) {
+        if (step_parse(self, PyList_GET_ITEM(steps, i), &self->steps[i], &known) < 0) {
             goto failed;
         }
+        self->asks_modes |= self->steps[i].kind == STEP_MODES;
         if (self->steps[i].kind == STEP_REST && i + 1 < size) {
             PyErr_SetString(PyExc_ValueError, "nothing comes behind the rest");
             goto failed;
         }
     }
-    self->registers = known.bound;
-    if (direct != Py_None) {
-        PyObject *inputs, *result;
-        if (!PyTuple_Check(direct) || !PyArg_ParseTuple(direct, "OnO:direct", &inputs, &self->output_count, &result)) {
-            goto failed;
-        }
-        if (operands_parse(inputs, known.bound, &self->inputs, &self->input_count) < 0 ||
-            make_parse(result, known.bound, self->output_count, &self->result) < 0) {
-            goto failed;
-        }
-        self->direct = true;
+    while (self->registers < MAX_REGISTERS && known.bound >> self->registers != 0) {
+        self->registers++;
+    }
+    self->handed = handed < 0 ? self->registers : handed;
+    if (self->handed > self->registers || (registers_below(self->handed) & ~known.bound) != 0) {
+        PyErr_SetString(PyExc_ValueError, "a register that is handed on holds nothing");
+        goto failed;
+    }
+    if (direct != Py_None && mp_direct_parse(self, direct, known.bound) < 0) {
+        goto failed;
     }
     return (PyObject *)self;
 failed:
-    if (!PyErr_Occurred()) {
-        PyErr_SetString(PyExc_TypeError, "`direct` is a tuple of inputs, number of outputs and result");
-    }
     Py_DECREF(self);
     return NULL;
 }
@@ -333,10 +384,7 @@ guard_traverse(PyObject *object, visitproc visit, void *arg)
             Py_VISIT(step->operands[k].object);
         }
     }
-    for (Py_ssize_t i = 0; i < self->input_count; i++) {
-        Py_VISIT(self->inputs[i].object);
-    }
-    return make_traverse(&self->result, visit, arg);
+    return mp_direct_traverse(self, visit, arg);
 }
 
 static int
@@ -351,14 +399,15 @@ guard_clear(PyObject *object)
         Py_XDECREF(steps[i].key);
         Py_XDECREF(steps[i].expected);
         Py_XDECREF(steps[i].scratch);
-        operands_clear(steps[i].operands, steps[i].count);
+        mp_operands_clear(steps[i].operands, &steps[i].single, steps[i].count);
     }
     PyMem_Free(steps);
-    self->direct = false;
-    operands_clear(self->inputs, self->input_count);
-    self->inputs = NULL;
-    self->input_count = 0;
-    make_clear(&self->result);
+    while (self->outsides != NULL) {
+        Outside *next = self->outsides->next;
+        PyMem_Free(self->outsides);
+        self->outsides = next;
+    }
+    mp_direct_clear(self);
     Py_CLEAR(self->modes);
     Py_CLEAR(self->held);
     Py_CLEAR(self->tensors);
@@ -388,7 +437,7 @@ guard_result(PyObject *object, PyObject *args, PyObject *kwargs, bool strictly)
     }
     Call call = {.args = ((PyTupleObject *)given)->ob_item, .count = PyTuple_GET_SIZE(given), .kwargs = keywords};
     Py_ssize_t failed = 0, count = self->registers;
-    int held = mp_guard_call(self, &call, registers, &failed);
+    int held = mp_guard_call(self, &call, NULL, registers, &failed);
     PyObject *result = NULL;
     if (held >= 0 && (!strictly || self->strict == NULL || mp_guard_check(self, &call, registers, held, failed) == 0)) {
         result = held ? mp_guard_bound(self, registers) : PyLong_FromSsize_t(failed);

@@ -1,4 +1,4 @@
-/* A record's guard as steps, and, where the mock does nothing else, the call of its graph.
+/* A record's guard as steps.
  *
  * The generated Python says the same (`magpy.explain`) and is the truth; strict mode runs both and wants them to agree.
  * Objects that a step binds are in registers, which the caller owns; what the record holds by identity is in the steps. */
@@ -68,12 +68,6 @@ keywords_fit(Call *call, PyObject *wanted)
         call->keywords[i] = call->args[call->count + i];
     }
     return true;
-}
-
-static inline PyObject *
-operand_get(const Operand *operand, PyObject *const *registers)
-{
-    return operand->number < 0 ? operand->object : registers[operand->number];
 }
 
 static int
@@ -164,14 +158,62 @@ ask(const Step *step, const Call *call, PyObject *const *registers, PyObject **o
         return call->keywords[step->argument];
     case ASK_CALL:
         return *owned = PyObject_Call(PyTuple_GET_ITEM(step->key, 0), PyTuple_GET_ITEM(step->key, 1), NULL);
+    case ASK_LENGTH: {
+        Py_ssize_t length = mp_builtin_length(mp_operand(&step->operands[0], registers));
+        return length < 0 ? NULL : (*owned = PyLong_FromSsize_t(length));
+    }
+    case ASK_GLOBALS: {
+        PyObject *object = mp_operand(&step->operands[0], registers);
+        if (PyFunction_Check(object)) {
+            return ((PyFunctionObject *)object)->func_globals;
+        }
+        return *owned = PyObject_CallOneArg(step->key, object);
+    }
+    case ASK_DRAWN: {
+        PyObject *const *how = ((PyTupleObject *)step->key)->ob_item;
+        return *owned = mp_draw(how[0], how[1], how[2], mp_operand(&step->operands[0], registers));
+    }
     default: {
-        PyObject *object = operand_get(&step->operands[0], registers);
+        PyObject *object = mp_operand(&step->operands[0], registers);
         if (!mp_fits(step->question, object, step->key)) {
             return NULL;
         }
         return mp_answer(step->question, object, step->key, step->argument, owned);
     }
     }
+}
+
+/* The last lines of a guard, in Python: a function of what they name gives what they bind, in the registers that `expected`
+ * lists, or the number of the check that failed. */
+static int
+more_holds(const Step *step, PyObject **registers, Py_ssize_t *failed)
+{
+    PyObject *args[MAX_REGISTERS + 1];
+    for (Py_ssize_t i = 0; i < step->count; i++) {
+        args[i + 1] = mp_operand(&step->operands[i], registers);
+    }
+    PyObject *found = PyObject_Vectorcall(step->key, args + 1, (size_t)step->count | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    if (found == NULL) {
+        return -1;
+    }
+    int result = -1;
+    Py_ssize_t count = PyTuple_GET_SIZE(step->expected);
+    if (PyLong_Check(found)) {
+        *failed = PyLong_AsSsize_t(found);
+        result = *failed == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    else if (!PyTuple_Check(found) || PyTuple_GET_SIZE(found) != count) {
+        PyErr_SetString(PyExc_TypeError, "a guard gives a tuple or a number");
+    }
+    else {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(step->expected, i));
+            Py_XSETREF(registers[number], Py_NewRef(PyTuple_GET_ITEM(found, i)));
+        }
+        result = 1;
+    }
+    Py_DECREF(found);
+    return result;
 }
 
 /* The rest of a guard, in Python: it gives all that is bound, or the number of the check that failed. */
@@ -184,7 +226,7 @@ rest_holds(const Step *step, const Call *call, PyObject **registers, Py_ssize_t 
         return -1;
     }
     for (Py_ssize_t i = 0; i < step->count; i++) {
-        PyTuple_SET_ITEM(args, front + i, Py_NewRef(operand_get(&step->operands[i], registers)));
+        PyTuple_SET_ITEM(args, front + i, Py_NewRef(mp_operand(&step->operands[i], registers)));
     }
     if (front > 0) {
         PyObject *positional = mp_call_args(call), *keywords = positional != NULL ? mp_call_kwargs(call) : NULL;
@@ -218,9 +260,21 @@ rest_holds(const Step *step, const Call *call, PyObject **registers, Py_ssize_t 
     return result;
 }
 
+/* Whether an object is among those of a table. */
+static inline bool
+is_in(const Outside *outside, const PyObject *object)
+{
+    for (size_t at = (uintptr_t)object >> 4;; at++) {
+        const void *found = outside->slots[at & outside->mask];
+        if (found == NULL || found == (const void *)object) {
+            return found != NULL;
+        }
+    }
+}
+
 /* Whether a step holds: 1, 0, or -1 with an exception set. */
 static int
-step_holds(const NativeGuard *self, Step *step, Call *call, PyObject **registers, Py_ssize_t *failed)
+step_holds(const NativeGuard *self, Step *step, Call *call, const PyObject *modes, PyObject **registers, Py_ssize_t *failed)
 {
     switch (step->kind) {
     case STEP_POSITIONAL:
@@ -228,7 +282,7 @@ step_holds(const NativeGuard *self, Step *step, Call *call, PyObject **registers
     case STEP_KEYWORDS:
         return keywords_fit(call, step->expected);
     case STEP_MODES:
-        return modes_fit(self);
+        return self->modes == modes ? 1 : modes_fit(self);
     case STEP_HELD:
         return held_fit(self, failed);
     case STEP_TENSORS:
@@ -236,24 +290,31 @@ step_holds(const NativeGuard *self, Step *step, Call *call, PyObject **registers
     case STEP_DIFFERENT:
         for (Py_ssize_t i = 1; i < step->count; i++) {
             for (Py_ssize_t k = 0; k < i; k++) {
-                if (operand_get(&step->operands[i], registers) == operand_get(&step->operands[k], registers)) {
+                if (mp_operand(&step->operands[i], registers) == mp_operand(&step->operands[k], registers)) {
                     return 0;
                 }
             }
         }
         return 1;
-    case STEP_OUTSIDE: {
-        PyObject *number = PyLong_FromVoidPtr(operand_get(&step->operands[0], registers));
-        int found = number != NULL ? PySet_Contains(step->expected, number) : -1;
-        Py_XDECREF(number);
-        return found < 0 ? -1 : !found;
+    case STEP_OUTSIDE:
+        return !is_in(step->outside, mp_operand(&step->operands[0], registers));
+    case STEP_COMPARE: {
+        PyObject *one = mp_operand(&step->operands[0], registers), *other = mp_operand(&step->operands[1], registers);
+        bool numbers = (PyLong_CheckExact(one) || PyFloat_CheckExact(one)) &&
+                       (PyLong_CheckExact(other) || PyFloat_CheckExact(other));
+        PyObject *found = numbers ? PyObject_RichCompare(one, other, step->question) : NULL;
+        int result = found == NULL ? (numbers ? -1 : 0) : (found == Py_True) == (step->index != 0);
+        Py_XDECREF(found);
+        return result;
     }
+    case STEP_MORE:
+        return more_holds(step, registers, failed);
     case STEP_REST:
         return rest_holds(step, call, registers, failed);
     case STEP_TRUE: {
         PyObject *args = PyTuple_New(step->count);
         for (Py_ssize_t i = 0; args != NULL && i < step->count; i++) {
-            PyTuple_SET_ITEM(args, i, Py_NewRef(operand_get(&step->operands[i], registers)));
+            PyTuple_SET_ITEM(args, i, Py_NewRef(mp_operand(&step->operands[i], registers)));
         }
         PyObject *found = args != NULL ? PyObject_Call(step->key, args, NULL) : NULL;
         Py_XDECREF(args);
@@ -264,8 +325,8 @@ step_holds(const NativeGuard *self, Step *step, Call *call, PyObject **registers
     default:
         break;
     }
-    if (step->question == ASK_LENGTH || step->question == ASK_TRUTH) {
-        Py_ssize_t length = mp_builtin_length(operand_get(&step->operands[0], registers));
+    if (step->kind == STEP_IS && (step->question == ASK_LENGTH || step->question == ASK_TRUTH)) {
+        Py_ssize_t length = mp_builtin_length(mp_operand(&step->operands[0], registers));
         if (length < 0) {
             return 0;
         }
@@ -305,19 +366,111 @@ step_holds(const NativeGuard *self, Step *step, Call *call, PyObject **registers
     return result;
 }
 
-/* Whether a call is one that the record serves: 1 and what is bound, 0 and the number of the check that failed, or -1.
- * Either way the caller owns what is in the registers. */
+/* -- steps that are tried first ---------------------------------------------------------------------------------------- */
+
+static bool
+asks_of_objects(const Step *step)
+{
+    return step->question == ASK_ARGUMENT || (step->question >= 0 && step->question < ASK_KINDS) ||
+           step->question == ASK_GLOBALS || step->question == ASK_DRAWN;
+}
+
+/* Adds the registers that a step looks into; false if it is not one that can be tried before those in front of it. */
+static bool
+needs(const Step *step, uint64_t *registers)
+{
+    bool known = step->kind == STEP_COMPARE ||
+                 ((step->kind == STEP_IS || step->kind == STEP_PLAIN || step->kind == STEP_SAME || step->kind == STEP_BIND) &&
+                  asks_of_objects(step));
+    for (Py_ssize_t i = 0; known && i < step->count; i++) {
+        if (step->operands[i].number >= 0) {
+            *registers |= (uint64_t)1 << step->operands[i].number;
+        }
+    }
+    if (step->kind == STEP_SAME) {
+        *registers |= (uint64_t)1 << step->index;
+    }
+    return known;
+}
+
+/* A step has failed: from now on it is tried first, with what it rests on. */
+static void
+try_first(NativeGuard *self, Py_ssize_t failed)
+{
+    uint64_t registers = 0;
+    Py_ssize_t found[MAX_EARLY];
+    int count = 0;
+    if (!needs(&self->steps[failed], &registers)) {
+        return;
+    }
+    found[count++] = failed;
+    for (Py_ssize_t i = failed - 1; i >= 0; i--) {
+        const Step *step = &self->steps[i];
+        bool binds = step->kind == STEP_BIND && (registers >> step->index & 1) != 0;
+        bool checks = step->kind == STEP_IS && (step->question == ASK_TYPE || step->question == ASK_LENGTH) &&
+                      step->operands[0].number >= 0 && (registers >> step->operands[0].number & 1) != 0;
+        if (!binds && !checks && step->kind != STEP_POSITIONAL) {
+            continue;
+        }
+        if (count == MAX_EARLY || (binds && !needs(step, &registers))) {
+            return;
+        }
+        found[count++] = i;
+    }
+    for (int i = 0; i < count; i++) {
+        self->early[i] = found[count - 1 - i];
+    }
+    self->early_count = count;
+}
+
+/* Whether the steps hold that are tried first: 1, 0, or -1 with an exception set. */
+static int
+early_hold(NativeGuard *self, Call *call, PyObject **registers, Py_ssize_t *failed)
+{
+    int held = 1;
+    Py_ssize_t numbers[MAX_EARLY];
+    int count = self->early_count;
+    memcpy(numbers, self->early, sizeof numbers);   /* a question may lead to another call */
+    for (int i = 0; held > 0 && i < count; i++) {
+        Step *step = &self->steps[numbers[i]];
+        *failed = step->number;
+        held = step_holds(self, step, call, NULL, registers, failed);
+    }
+    for (int i = 0; i < count; i++) {
+        if (self->steps[numbers[i]].kind == STEP_BIND) {
+            Py_CLEAR(registers[self->steps[numbers[i]].index]);
+        }
+    }
+    return held;
+}
+
+/* -- whole guards ----------------------------------------------------------------------------------------------------- */
+
+/* Whether a call is one that the record serves: 1 and what is bound, 0 and the number of a check that failed, or -1; in
+ * strict mode it is the first. Either way the caller owns what is in the registers. `modes` are those that were just found
+ * to be in force, or NULL. */
 int
-mp_guard_call(NativeGuard *self, Call *call, PyObject **registers, Py_ssize_t *failed)
+mp_guard_call(NativeGuard *self, Call *call, const PyObject *modes, PyObject **registers, Py_ssize_t *failed)
 {
     memset(registers, 0, (size_t)self->registers * sizeof(PyObject *));
+    int early = self->early_count > 0 ? early_hold(self, call, registers, failed) : 1;
+    if (early < 0 || (early == 0 && self->strict == NULL)) {
+        return early;
+    }
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Step *step = &self->steps[i];
         *failed = step->number;
-        int held = step_holds(self, step, call, registers, failed);
+        int held = step_holds(self, step, call, modes, registers, failed);
         if (held <= 0) {
+            if (held == 0) {
+                try_first(self, i);
+            }
             return held;
         }
+    }
+    if (early == 0) {
+        PyErr_SetString(PyExc_SystemError, "steps that were tried first failed, and then held");
+        return -1;
     }
     return 1;
 }
@@ -325,8 +478,8 @@ mp_guard_call(NativeGuard *self, Call *call, PyObject **registers, Py_ssize_t *f
 PyObject *
 mp_guard_bound(const NativeGuard *self, PyObject *const *registers)
 {
-    PyObject *tuple = PyTuple_New(self->registers);
-    for (Py_ssize_t i = 0; tuple != NULL && i < self->registers; i++) {
+    PyObject *tuple = PyTuple_New(self->handed);
+    for (Py_ssize_t i = 0; tuple != NULL && i < self->handed; i++) {
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(registers[i]));
     }
     return tuple;
@@ -347,78 +500,4 @@ mp_guard_check(NativeGuard *self, const Call *call, PyObject *const *registers, 
     Py_XDECREF(found);
     Py_XDECREF(result);
     return result != NULL ? 0 : -1;
-}
-
-/* -- running the graph ------------------------------------------------------------------------------------------------ */
-
-static PyObject *
-make(const Make *self, PyObject *const *outputs, PyObject *const *registers)
-{
-    PyObject *made;
-    switch (self->kind) {
-    case MAKE_OUTPUT:
-        return Py_NewRef(outputs[self->operand.number]);
-    case MAKE_OPERAND:
-        return Py_NewRef(operand_get(&self->operand, registers));
-    case MAKE_TUPLE:
-        made = PyTuple_New(self->count);
-        break;
-    case MAKE_LIST:
-        made = PyList_New(self->count);
-        break;
-    default:
-        made = PyDict_New();
-        break;
-    }
-    for (Py_ssize_t i = 0; made != NULL && i < self->count; i++) {
-        PyObject *part = make(&self->parts[i], outputs, registers);
-        if (part == NULL) {
-            Py_CLEAR(made);
-        }
-        else if (self->kind == MAKE_TUPLE) {
-            PyTuple_SET_ITEM(made, i, part);
-        }
-        else if (self->kind == MAKE_LIST) {
-            PyList_SET_ITEM(made, i, part);
-        }
-        else {
-            if (PyDict_SetItem(made, PyTuple_GET_ITEM(self->keys, i), part) < 0) {
-                Py_CLEAR(made);
-            }
-            Py_DECREF(part);
-        }
-    }
-    return made;
-}
-
-/* The result of a call whose guard has passed; NULL with or without an exception set. */
-PyObject *
-mp_guard_run(NativeGuard *self, PyObject *run, PyObject *const *registers)
-{
-    PyObject *small[24] = {NULL}, **args = small;
-    if (self->input_count >= (Py_ssize_t)Py_ARRAY_LENGTH(small)) {
-        args = PyMem_Malloc(((size_t)self->input_count + 1) * sizeof(PyObject *));
-        if (args == NULL) {
-            return PyErr_NoMemory();
-        }
-    }
-    args[0] = NULL;
-    for (Py_ssize_t i = 0; i < self->input_count; i++) {
-        args[i + 1] = operand_get(&self->inputs[i], registers);
-    }
-    size_t count = (size_t)self->input_count | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    PyObject *outputs = PyObject_Vectorcall(run, args + 1, count, NULL);
-    if (args != small) {
-        PyMem_Free(args);
-    }
-    if (outputs == NULL) {
-        return NULL;
-    }
-    PyObject *result = NULL;
-    if ((PyTuple_CheckExact(outputs) || PyList_CheckExact(outputs)) &&
-        PySequence_Fast_GET_SIZE(outputs) == self->output_count) {
-        result = make(&self->result, PySequence_Fast_ITEMS(outputs), registers);
-    }
-    Py_DECREF(outputs);
-    return result;
 }

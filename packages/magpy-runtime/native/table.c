@@ -103,6 +103,17 @@ mp_answer(int question, PyObject *object, PyObject *key, Py_ssize_t number, PyOb
     }
 }
 
+static bool
+is_of_ints(PyObject *tuple)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        if (!PyLong_CheckExact(PyTuple_GET_ITEM(tuple, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Whether two values of one type, of which no program can change either, are the same: floats by their bits. */
 int
 mp_same_value(PyObject *same_value, PyObject *one, PyObject *other)
@@ -116,6 +127,9 @@ mp_same_value(PyObject *same_value, PyObject *one, PyObject *other)
     if (PyFloat_CheckExact(one)) {
         double first = PyFloat_AS_DOUBLE(one), second = PyFloat_AS_DOUBLE(other);
         return memcmp(&first, &second, sizeof(double)) == 0 || (first != first && second != second);
+    }
+    if (PyTuple_CheckExact(one) && PyTuple_CheckExact(other) && is_of_ints(one) && is_of_ints(other)) {
+        return PyObject_RichCompareBool(one, other, Py_EQ);
     }
     PyObject *args[3] = {NULL, one, other};
     PyObject *same = PyObject_Vectorcall(same_value, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);

@@ -1,6 +1,8 @@
 """Native guards, the dispatcher, and the call of compiled modules, with records made by hand. Needs no torch."""
 
+import dis
 import gc
+import operator
 import sys
 import threading
 import traceback
@@ -22,9 +24,12 @@ from magpy_runtime._native import (
 )
 from magpy_runtime.capture import NULL
 
-(POSITIONAL, KEYWORDS, MODES, HELD, IS, PLAIN, SAME, BIND, DIFFERENT, OUTSIDE, TENSORS, TRUE, REST) = range(13)
+(POSITIONAL, KEYWORDS, MODES, HELD, IS, PLAIN, SAME, BIND, DIFFERENT, OUTSIDE, TENSORS, TRUE, REST, COMPARE, MORE) = (
+    range(15)
+)
 ITEM, DICT, TYPE, LENGTH, TRUTH, CLASS, ELEMENT, CELL = range(8)
 OTHER, ARGUMENT, KEYWORD, CALL = 11, 16, 17, 18
+GE = 5
 OUT, OBJ, TUPLE, LIST, MAPPING = range(5)
 
 
@@ -58,8 +63,8 @@ class Steps:
         self.registers += 1
         return register(self.registers - 1)
 
-    def guard(self, *, modes=(), facts=lambda: None, tensors=lambda *args: True, strict=None, direct=None):
-        return NativeGuard(self.steps, modes, facts, tensors, same, strict, direct)
+    def guard(self, *, modes=(), facts=lambda: None, tensors=lambda *args: True, strict=None, direct=None, handed=-1):
+        return NativeGuard(self.steps, modes, facts, tensors, same, strict, direct, handed)
 
 
 def argument():
@@ -194,11 +199,89 @@ def test_the_rest_of_a_guard_in_python():
         guard = steps.add(REST, arg, key=lambda x, wrong=wrong: wrong, question=0, expected=2).guard()
         with pytest.raises(TypeError):
             guard((1,), {})
-    for expected, more in ((0, []), (65, []), (2, [(TRUE, 9, -1, (), all, None)])):
+    for expected, more in ((-1, []), (65, []), (2, [(TRUE, 9, -1, (), all, None)])):
         steps, arg = argument()
         steps.add(REST, arg, key=rest, question=0, expected=expected).steps.extend(more)
         with pytest.raises(ValueError):
             steps.guard()
+
+
+def test_the_last_lines_of_a_guard_in_python():
+    steps, arg = argument()
+    steps.bind(ELEMENT, 0, arg)
+    steps.add(BIND, arg, question=LENGTH, expected=3)  # a number that is not handed on
+    steps.add(COMPARE, register(3), held(2), question=GE, expected=True)
+    last = lambda found, count: (found * count,) if found else 17
+    steps.add(MORE, register(1), register(3), key=last, expected=(2,))
+    guard = steps.guard(handed=3)
+    for _ in range(3):
+        assert guard(([5, 6],), {}) == ([5, 6], 5, 10)
+        assert guard(([5],), {}) == 5 and guard(([0, 6],), {}) == 17 and guard((5,), {}) == 5
+    assert steps.guard(handed=4)(([5, 6],), {}) == ([5, 6], 5, 10, 2)
+    for wrong in ({"handed": 5}, {"handed": 65}):
+        with pytest.raises(ValueError):
+            steps.guard(**wrong)
+    gap = Steps().add(BIND, question=ARGUMENT, key=0, expected=1)
+    assert gap.guard(handed=0)((5,), {}) == ()
+    with pytest.raises(ValueError):
+        gap.guard(handed=2)
+    for key, expected in ((5, (2,)), (last, (64,)), (last, (-1,)), (last, 2), (last, ("x",))):
+        steps, arg = argument()
+        with pytest.raises((TypeError, ValueError)):
+            steps.add(MORE, arg, key=key, expected=expected).guard()
+    for given in (None, (), (1, 2)):
+        steps, arg = argument()
+        with pytest.raises(TypeError):
+            steps.add(MORE, arg, key=lambda x, given=given: given, expected=(1,)).guard()((1,), {})
+
+
+@pytest.mark.parametrize("asked", range(6))
+def test_numbers_are_compared_as_python_does(asked):
+    ask = [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge][asked]
+    nan = float("nan")
+    for expected in (True, False):
+        steps = Steps(2)
+        one, two = steps.bind(ARGUMENT, 0), steps.bind(ARGUMENT, 1)
+        guard = steps.add(COMPARE, one, two, question=asked, expected=expected).guard()
+        for pair in ((1, 2), (2, 1), (3, 3), (1.5, 1), (0.0, -0.0), (10**30, 10**30 + 1), (nan, nan), (nan, 1)):
+            assert guard(pair, {}) == (pair if ask(*pair) is expected else 4), (pair, ask)
+        for pair in ((True, 1), ("a", "a"), (1, None)):
+            assert guard(pair, {}) == 4, "no numbers"
+    steps = Steps(2)
+    one, two = steps.bind(ARGUMENT, 0), steps.bind(ARGUMENT, 1)
+    for question, operands in ((6, (one, two)), (-1, (one, two)), (2, (one,))):
+        with pytest.raises(ValueError):
+            NativeGuard([*steps.steps, (COMPARE, 4, question, operands, None, True)], (), None, None, same)
+
+
+def test_ids_that_arguments_must_not_have():
+    objects = [Box() for _ in range(100)]
+    steps = Steps(2)
+    one, two = steps.bind(ARGUMENT, 0), steps.bind(ARGUMENT, 1)
+    steps.add(OUTSIDE, one, expected=frozenset(map(id, objects))).add(
+        OUTSIDE, two, expected=frozenset(map(id, objects))
+    )
+    guard = steps.add(OUTSIDE, two, expected=frozenset({id(steps)})).guard()
+    free = Box()
+    assert guard((free, free), {}) == (free, free) and guard((free, steps), {}) == 6
+    for each in objects:
+        assert guard((each, free), {}) == 4 and guard((free, each), {}) == 5
+    for wrong in ({"a"}, {0}, {1 << 80}):
+        steps, arg = argument()
+        with pytest.raises((ValueError, OverflowError)):
+            steps.add(OUTSIDE, arg, expected=frozenset(wrong)).guard()
+
+
+def test_globals_of_functions():
+    steps, arg = argument()
+    guard = steps.add(IS, arg, question=OTHER, key=operator.attrgetter("__globals__"), expected=globals()).guard()
+    assert guard((argument,), {}) == (argument,) and guard((dis.dis,), {}) == 3
+
+    class Other:
+        __globals__ = globals()
+
+    other = Other()
+    assert guard((other,), {}) == (other,)
 
 
 def test_tensors_of_inner_calls_do_not_mix():

@@ -54,7 +54,10 @@ def _attributes():
 
 MADE = [
     lambda: iter([]), lambda: iter([1, "b", None]), lambda: iter((1, 2)), lambda: iter(Items("abc")),
-    lambda: iter(range(5)), lambda: iter({}), lambda: iter({1: 2, 3: 4}), lambda: iter({1: 2, 3: 4}.values()),
+    lambda: iter(range(5)), lambda: iter(range(7, -9, -3)), lambda: iter(range(2, 2)),
+    lambda: iter(range(1 << 80, (1 << 80) + 2)), lambda: iter(range(2**63 - 4, 2**63 - 1, 2)),
+    lambda: iter(range(-(2**63), 5 - 2**63, 3)),
+    lambda: iter({}), lambda: iter({1: 2, 3: 4}), lambda: iter({1: 2, 3: 4}.values()),
     lambda: iter({1: [2], 3: 4}.items()), lambda: iter("abc"), lambda: reversed([1, 2]), lambda: iter({1, 2}),
     lambda: reversed({1: 2}), _changed, _replaced, _holes, _shorter, _attributes,
 ]  # fmt: skip

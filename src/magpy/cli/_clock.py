@@ -6,15 +6,15 @@ import time
 from typing import Any, Self
 
 from magpy._splitting import SplitRules
-from magpy_runtime.segments import BoundarySite
+from magpy_runtime.segments import BoundarySite, set_timed
 
 
 class BoundaryClock:
     """While it is entered, each boundary notes how long its operation takes, in watched runs and in served calls.
 
-    Nothing on the path of a call asks whether somebody measures: these methods are put in place of the classes' own. A
-    boundary notes the time whether its operation returns or raises, except in a watched run that an exception ends, which
-    does not count as having reached the boundary.
+    These methods are put in place of the classes' own, and served calls go through them. A boundary notes the time whether
+    its operation returns or raises, except in a watched run that an exception ends, which does not count as having reached
+    the boundary.
     """
 
     def __enter__(self) -> Self:
@@ -43,9 +43,11 @@ class BoundaryClock:
         BoundarySite.run = timed_run  # type: ignore[assignment, method-assign]
         SplitRules._split = timed_split  # type: ignore[assignment, method-assign]
         SplitRules.crossed = timed_crossed  # type: ignore[assignment, method-assign]
+        set_timed(True)
         return self
 
     def __exit__(self, *error: object) -> None:
+        set_timed(False)
         BoundarySite.run = self._run  # type: ignore[method-assign]
         SplitRules._split = self._split  # type: ignore[method-assign]
         SplitRules.crossed = self._crossed  # type: ignore[method-assign]

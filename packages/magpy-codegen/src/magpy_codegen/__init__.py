@@ -7,7 +7,7 @@ from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
 from ._raising import Raised, raised
 from ._source import Namespace, forget_source, make_function, one_line
-from ._steps import Step, StepKind
+from ._steps import Comparison, Operand, Step, StepKind
 from ._symbols import (
     Computed,
     Condition,
@@ -26,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Builder",
     "Check",
+    "Comparison",
     "Computed",
     "Condition",
     "Expression",
@@ -39,6 +40,7 @@ __all__ = [
     "Namespace",
     "NumberNodes",
     "NumberWriter",
+    "Operand",
     "OperatorGraph",
     "Raised",
     "Step",

@@ -1,4 +1,4 @@
-"""What a mock does, where that is to run the graph and to hand on its outputs: a form that needs no Python to run.
+"""What a mock does, where that is to run the graph, to call functions and to hand on what came of it: a form without Python.
 
 It is read off the mock's source, which is the truth: a line of any other form leaves the mock to its Python.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import enum
-from typing import Any
+from typing import Any, Final
 
 from ._steps import Operand
 
@@ -25,8 +25,14 @@ class Made(enum.IntEnum):
 Result = tuple[Any, ...]
 """`(Made, what)`, and the keys for a dictionary."""
 
-Direct = tuple[tuple[Operand, ...], int, Result]
-"""Inputs of the graph, number of its outputs, the result."""
+Action = tuple[Any, tuple[Result, ...]]
+"""A function that is called once the graph has run, and its arguments."""
+
+Direct = tuple[tuple[Operand, ...], int, Result, tuple[Action, ...]]
+"""Inputs of the graph, number of its outputs, the result, and what is done before that."""
+
+_ARGUMENTS: Final = 8
+"""How many arguments an action may have."""
 
 
 class _Unfit(Exception):
@@ -57,6 +63,7 @@ class _Reader:
         bound: numbers of registers, by name.
         outputs: numbers of outputs, by name.
         built: what was built, by name; taken out where it is used, since two uses would be one object.
+        actions: what is done once the graph has run.
     """
 
     def __init__(self, namespace: dict[str, Any]) -> None:
@@ -64,6 +71,7 @@ class _Reader:
         self.bound: dict[str, int] = {}
         self.outputs: dict[str, int] = {}
         self.built: dict[str, Result] = {}
+        self.actions: list[Action] = []
 
     def read(self, source: str) -> Direct:
         """Read the whole mock."""
@@ -81,6 +89,13 @@ class _Reader:
                 ) if inputs is None:
                     self.outputs = {_name(each): number for number, each in enumerate(names)}
                     inputs = tuple([self._operand(each) for each in args])
+                case ast.If(
+                    test=ast.Compare(
+                        left=ast.Name(id="run"), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]
+                    ),
+                    body=[ast.Expr(value=ast.Call(func=ast.Name(id="run"), args=args, keywords=[]))],
+                ) if inputs is None:
+                    inputs = tuple([self._operand(each) for each in args])
                 case _:
                     if inputs is None:
                         raise _Unfit
@@ -90,10 +105,14 @@ class _Reader:
         result = self._part(last.value)
         if self.built:
             raise _Unfit
-        return inputs, len(self.outputs), result
+        return inputs, len(self.outputs), result, tuple(self.actions)
 
     def _build(self, line: ast.stmt) -> None:
         match line:
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=args, keywords=[])) if (
+                name in self.namespace and name not in self.built and len(args) <= _ARGUMENTS
+            ):
+                self.actions.append((self.namespace[name], tuple([self._part(each) for each in args])))
             case ast.Assign(
                 targets=[ast.Name(id=name)],
                 value=ast.Call(func=ast.Name(id="tuple"), args=[ast.List(elts=parts)], keywords=[]),
@@ -125,6 +144,11 @@ class _Reader:
                 return Made.OUTPUT, self.outputs[name]
             case ast.Name(id=name) if name in self.built:
                 return self.built.pop(name)
+            case ast.Tuple(elts=parts):
+                return Made.TUPLE, tuple([self._part(each) for each in parts])
+            case ast.Dict(keys=keys, values=parts) if all(map(_is_name, keys)):
+                names = tuple([key.value for key in keys if isinstance(key, ast.Constant)])
+                return Made.DICT, tuple([self._part(each) for each in parts]), names
         return Made.OPERAND, self._operand(value)
 
     def _operand(self, value: ast.expr) -> Operand:
@@ -135,7 +159,13 @@ class _Reader:
                 return -1, self.namespace[name]
             case ast.Constant(value=constant) if type(constant) in (int, float, str, bytes, bool, type(None)):
                 return -1, constant
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -1, -number
         raise _Unfit
+
+
+def _is_name(key: ast.expr | None) -> bool:
+    return isinstance(key, ast.Constant) and type(key.value) is str
 
 
 def _name(node: ast.expr) -> str:

@@ -21,7 +21,7 @@ from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Ta
 
 from ._facts import FactKind, HeldFact
 from ._source import Namespace, Source, literal
-from ._steps import ARGUMENT, CALL, KEYWORD, Operand, Step, StepKind
+from ._steps import ARGUMENT, CALL, KEYWORD, NAMED, Comparison, Operand, Step, StepKind
 
 _READ_ONLY: Final = frozenset(
     {"__globals__", "__closure__", "__func__", "__self__", "fget", "fset", "fdel", "start",
@@ -102,7 +102,7 @@ def _deque_truth(container: Any) -> bool:
 def question_parts(function: Any) -> tuple[str, tuple[Any, ...]] | None:
     """What a fact's function asks, by name, with its constants; None for a function that is no form of this module's.
 
-    The names are `item`, `super`, `ahead`, `part`, `keys`, `attribute`, `deque length` and `deque truth`.
+    The names are `item`, `super`, `ahead`, `part`, `keys`, `attribute`, `method`, `deque length` and `deque truth`.
     """
     match function:
         case _Item(index):
@@ -116,6 +116,9 @@ def question_parts(function: Any) -> tuple[str, tuple[Any, ...]] | None:
         case operator.attrgetter():
             names: Any = function.__reduce__()[1]
             return "attribute", names
+        case operator.methodcaller():
+            called: Any = function.__reduce__()[1]
+            return "method", called
     if function is collections.deque.__len__:
         return "deque length", ()
     return ("deque truth", ()) if function is _deque_truth else None
@@ -262,6 +265,10 @@ class GuardWriter:
         self._add_step(step, aligned=True)
         self.checks.append(Check(None, text, None))
 
+    def add_line(self, text: str) -> None:
+        """The same of a check about numbers, whose step is read off its line."""
+        self.checks.append(Check(None, text, None))
+
     # -- the native counterpart ----------------------------------------------------------------------------------------
 
     def _add_step(self, step: Step | None, *, aligned: bool = False) -> None:
@@ -352,14 +359,18 @@ class GuardWriter:
     def _lift(self, fact: Fact, name: str) -> None:
         """A number is an input: what is checked is its type."""
         assert isinstance(fact.target, Atom)
+        number: Operand = (NAMED, name)
         kind = type(fact.target.value).__name__
+        self._add_step(self._ask(StepKind.BIND, fact.node, fact.key, name))
         self.source.add(f"{name} = {self._value(fact.node, fact.key)}")
         text = f"{fact.key.kind.value} {fact.key.arg!r} is of type {kind}"
-        self._check(fact, f"type({name}) is not {kind}", text, fact.location)
+        step = Step(StepKind.IS, (number,), FactKind.TYPE, None, type(fact.target.value))
+        self._check(fact, f"type({name}) is not {kind}", text, fact.location, step)
         if fact.key.kind is EdgeKind.LENGTH:
             read = [key.arg for key in fact.node.initial if key.kind is EdgeKind.ITEM and type(key.arg) is int]
             if read and not issubclass(fact.node.type, dict):
-                self._check(fact, f"{name} <= {max(read)}", f"the items up to {max(read)}", fact.location)
+                step = Step(StepKind.COMPARE, (number, (-1, max(read))), Comparison.LE, None, False)
+                self._check(fact, f"{name} <= {max(read)}", f"the items up to {max(read)}", fact.location, step)
 
     def _hold(self, node: Node, key: Key, target: Target, text: str, where: Any) -> None:
         """A fact about an object that the record holds, with an answer that it holds too."""
@@ -598,10 +609,11 @@ class GuardWriter:
             and node.type not in _NEVER_CHANGED
         }
         if nodes and held:
-            name = self.namespace.constant(frozenset(held), "changed_ids")
+            changed = frozenset(held)
+            name = self.namespace.constant(changed, "changed_ids")
             for node in nodes:
                 condition = f"id({self.names[node.index]}) in {name}"
-                step = Step(StepKind.OUTSIDE, (self.operand(node),), expected=frozenset(held))
+                step = Step(StepKind.OUTSIDE, (self.operand(node),), expected=changed)
                 self._check(None, condition, "an argument is none of the changed objects", step=step)
 
 

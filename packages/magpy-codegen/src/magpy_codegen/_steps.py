@@ -19,8 +19,11 @@ KEYWORD: Final = 17
 CALL: Final = 18
 """Question: what a function gives; the key is the function and its arguments."""
 
+NAMED: Final = -3
+"""Of an operand: the register of a number that differs from call to call, known by its name."""
+
 Operand = tuple[int, Any]
-"""The number of a register, or -1 and an object that the record holds."""
+"""The number of a register, or -1 and an object that the record holds, or `NAMED` and a name."""
 
 
 class StepKind(enum.IntEnum):
@@ -39,6 +42,19 @@ class StepKind(enum.IntEnum):
     TENSORS = 10  # metadata of the operands
     TRUE = 11  # `key`, a function of the operands, gives a true value
     REST = 12  # `key`, a function of the operands, is the rest of the guard, which binds `expected` objects in all
+    COMPARE = 13  # two numbers compare as `question` (a `Comparison`) asks, or do not, as `expected` says
+    MORE = 14  # `key`, a function of the operands, is the last lines; it gives what goes into the registers `expected`
+
+
+class Comparison(enum.IntEnum):
+    """How two numbers are compared; the numbers are CPython's."""
+
+    LT = 0
+    LE = 1
+    EQ = 2
+    NE = 3
+    GT = 4
+    GE = 5
 
 
 @dataclass(slots=True)
@@ -61,6 +77,17 @@ class Step:
     expected: Any = None
     number: int = -1
 
-    def entry(self) -> tuple[int, int, int, tuple[Operand, ...], Any, Any]:
-        """The step for the native guard."""
-        return (self.kind, self.number, self.question, self.operands, self.key, self.expected)
+    def entry(self, registers: dict[str, int]) -> tuple[int, int, int, tuple[Operand, ...], Any, Any]:
+        """The step for the native guard; `registers` are those of numbers that differ from call to call."""
+        operands = tuple(
+            [(registers[obj], None) if number == NAMED else (number, obj) for number, obj in self.operands]
+        )
+        named = self.kind is StepKind.BIND and type(self.expected) is str
+        return (
+            self.kind,
+            self.number,
+            self.question,
+            operands,
+            self.key,
+            registers[self.expected] if named else self.expected,
+        )

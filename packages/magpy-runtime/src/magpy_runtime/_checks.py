@@ -117,6 +117,10 @@ def member_get(obj: Any, name: str) -> Any:
         return ABSENT
 
 
+_parts: Final[dict[tuple[str, bool], tuple[tuple[Callable[[], Any], Any], ...]]] = {}
+_STATES: Final = 64
+
+
 class ModeCheck:
     """Whether torch's modes are as they were when the record was made."""
 
@@ -130,7 +134,16 @@ class ModeCheck:
         return _torch.global_state(self._state), self._inference
 
     def parts(self) -> tuple[tuple[Callable[[], Any], Any], ...]:
-        """The same as functions and what each must give, by identity."""
+        """The same as functions and what each must give, by identity; for modes that are the same, the same object."""
+        state = self.state()
+        found = _parts.get(state)
+        if found is None:
+            if len(_parts) >= _STATES:
+                _parts.clear()
+            found = _parts[state] = self._parts()
+        return found
+
+    def _parts(self) -> tuple[tuple[Callable[[], Any], Any], ...]:
         return (
             (_torch.function_mode_depth, 0),
             (self._state, True),
@@ -256,6 +269,7 @@ def native_guard(
     tensors: TensorCheck,
     strict: Callable[..., Any] | None,
     direct: tuple[Any, ...] | None,
+    handed: int = -1,
 ) -> NativeGuard | None:
     """The native form of a guard.
 
@@ -266,13 +280,14 @@ def native_guard(
         tensors: checks tensors' metadata.
         strict: `strict(native, args, kwargs, found)` holds what is found against the generated guard.
         direct: inputs of the graph, number of its outputs and the result, where the mock does nothing else.
+        handed: how many of the registers are handed on, from the first; -1: all.
 
     Returns:
         None where the guard has a form that native code does not know.
     """
     try:
         natively = [_natively_drawn(step) for step in steps]
-        return NativeGuard(natively, modes.parts(), held, tensors.native(), same_value, strict, direct)
+        return NativeGuard(natively, modes.parts(), held, tensors.native(), same_value, strict, direct, handed)
     except ValueError:
         return None
 

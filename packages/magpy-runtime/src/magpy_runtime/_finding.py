@@ -99,6 +99,8 @@ def question(name: str, args: tuple[Any, ...]) -> Callable[[Any], Any]:
             return lambda obj: keys_match(obj, args)
         case "attribute":
             return operator.attrgetter(*args)
+        case "method":
+            return operator.methodcaller(*args)
         case "deque length":
             return collections.deque.__len__
         case "deque truth":

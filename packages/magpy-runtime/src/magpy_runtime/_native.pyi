@@ -113,6 +113,7 @@ class NativeGuard:
         same_value: Callable[[Any, Any], bool],
         strict: Callable[[NativeGuard, tuple[Any, ...], dict[str, Any], Any], Any] | None = None,
         direct: tuple[Any, ...] | None = None,
+        handed: int = -1,
     ) -> NativeGuard: ...
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> tuple[Any, ...] | int: ...
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> tuple[Any, ...] | int: ...
@@ -121,7 +122,12 @@ class NativeGuard:
 
 class RecordSlots:
     hits: int
+    plain: bool
+    steady: bool
+    guard: Any
+    mock: Any
     run: Callable[..., Any] | None
+    boundary: Any
     native: NativeGuard | None
 
 class CountSlots:
@@ -133,7 +139,23 @@ class CacheSlots:
 class Dispatcher:
     cache: Any
     statistics: Any
+    fresh: Any
     def dispatch(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+    def go_on(self, site: SiteSlots, box: list[Any], /) -> Any: ...
+
+class SiteSlots:
+    taken: int
+    sees: bool
+    steady: bool
+    form: int
+    when_false: Way | None
+    when_true: Way | None
+
+@final
+class Way:
+    point: Any
+    count: int
+    def __new__(cls, point: Any, cache: CacheSlots, /) -> Self: ...
 
 class TwinSlots:
     module: Any
@@ -151,5 +173,6 @@ class TwinCall:
     ) -> TwinCall: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
+def set_timed(flag: bool, /) -> None: ...
 def set_recording(flag: bool, /) -> None: ...
 def is_recording() -> bool: ...

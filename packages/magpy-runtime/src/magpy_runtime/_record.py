@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,8 @@ class Record(RecordSlots):
         survey: gives the keys of all numbers and sizes that differ at a call; the guard only says which check fails first.
         raises: whether the mock gives an exception, which the call raises.
         hits: calls that it served.
+        plain: whether running the mock is all that serving a call takes; native code does so then.
+        steady: whether it leaves the modes of torch as they are.
         verified: calls that were verified.
         native: the guard as the dispatcher runs it; it gives what `guard` gives. None where there is only the Python.
         namespace: the globals of guard and mock; it holds what is guarded by identity.
@@ -83,6 +85,8 @@ class Record(RecordSlots):
     raises: bool = False
     verified: int = 0
     hits: int = 0
+    plain: bool = False
+    steady: bool = False
     native: NativeGuard | None = None
     timings: dict[str, float] = field(default_factory=dict)
     namespace: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +127,6 @@ class RecordCache(CacheSlots):
         self.barren = limit if barren is None else barren
         self.failed: dict[str, int] = {}
         self.unstable: set[Any] = set()
-        self._index: dict[int, Record] = {}
         self._lock = threading.Lock()
 
     @property
@@ -132,25 +135,14 @@ class RecordCache(CacheSlots):
         count = len(self.records)
         return count >= self.limit or (count >= self.barren and not any(each.hits for each in self.records))
 
-    def find(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], likely: Sequence[int] = ()
-    ) -> tuple[Record, tuple[Any, ...]] | None:
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Record, tuple[Any, ...]] | None:
         """The record whose guard passes, with what the guard bound; None on a miss.
 
         Args:
             args: positional arguments, or slots.
             kwargs: keyword arguments.
-            likely: the `id` of each record to try before the others.
         """
-        for number in likely:
-            tried = self._index.get(number)
-            if tried is not None:
-                bound = (tried.native or tried.guard)(args, kwargs)
-                if type(bound) is tuple:
-                    return tried, bound
         for record in self.records:
-            if likely and id(record) in likely:
-                continue
             bound = (record.native or record.guard)(args, kwargs)
             if type(bound) is tuple:
                 if record is not self.records[0]:
@@ -176,25 +168,21 @@ class RecordCache(CacheSlots):
     def append(self, record: Record) -> None:
         """Add a record behind the others."""
         with self._lock:
-            self._index[id(record)] = record
             self.records = (*self.records, record)
 
     def add(self, record: Record) -> None:
         """Add a record in front."""
         with self._lock:
-            self._index[id(record)] = record
             self.records = (record, *self.records)
 
     def discard(self, record: Record) -> None:
         """Take a record out; calls that it is serving now are not disturbed."""
         with self._lock:
-            self._index.pop(id(record), None)
             self.records = tuple([each for each in self.records if each is not record])
 
     def clear(self) -> None:
         """Drop all records."""
         records, self.records = self.records, ()
-        self._index.clear()
         for record in records:
             record.release()
         self.failed.clear()

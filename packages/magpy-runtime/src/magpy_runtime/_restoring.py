@@ -21,7 +21,7 @@ from ._running import wrap
 from .segments import BoundarySite, Entry, FrameShape, Tree
 
 _numbers = itertools.count()
-_REST: Final = 12
+_REST: Final = (12, 14)
 _BOUND: Final = 7
 
 
@@ -101,6 +101,7 @@ class Restorer:
             updated=tuple(document["updated"]),
             may_raise=document["may_raise"],
             switches=document["switches"],
+            steady=document["steady"],
             lifted=tuple(document["lifted"]),
             raises=document["raises"],
             namespace=namespace,
@@ -109,7 +110,7 @@ class Restorer:
         if document["steps"] is not None:
             steps = [self._step(step, document["rest"], namespace) for step in document["steps"]]
             direct = None if document["direct"] is None else self._direct(document["direct"])
-            record.native = native_guard(steps, modes, table, tensors, None, direct)
+            record.native = native_guard(steps, modes, table, tensors, None, direct, document["handed"])
         if document["boundary"] is not None:
             record.boundary = self._site(document["boundary"])
         failing = [problem for fact in document["facts"] if (problem := self._fails(fact)) is not None]
@@ -150,15 +151,16 @@ class Restorer:
     def _step(self, step: list[Any], rest: str, namespace: dict[str, Any]) -> tuple[Any, ...]:
         kind, number, asked, operands, key, expected = step
         value = self.finder.value
-        if kind == _REST:
+        if kind in _REST:
             made: Any = make_function(self.members[rest].decode(), "guard", namespace, "rest of a guard")
         else:
             made = value(key)
         return kind, number, asked, tuple(map(self._operand, operands)), made, value(expected)
 
     def _direct(self, direct: list[Any]) -> tuple[Any, ...]:
-        inputs, count, result = direct
-        return tuple(map(self._operand, inputs)), count, self._part(result)
+        inputs, count, result, actions = direct
+        done = [(self.finder.value(function), tuple(map(self._part, args))) for function, args in actions]
+        return tuple(map(self._operand, inputs)), count, self._part(result), tuple(done)
 
     def _part(self, part: list[Any]) -> tuple[Any, ...]:
         kind = part[0]
@@ -176,7 +178,7 @@ class Restorer:
         return tuple([FrameShape(self.finder.at(code), at, tuple(live), depth) for code, at, live, depth in shapes])
 
     def _site(self, document: dict[str, Any]) -> BoundarySite:
-        names = ("text", "slug", "file", "line", "pruned", "sees")
+        names = ("text", "slug", "file", "line", "pruned", "sees", "steady")
         return BoundarySite(
             self.tree,
             self.frames(document["frames"]),

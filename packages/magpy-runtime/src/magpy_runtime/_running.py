@@ -76,7 +76,8 @@ class Switching:
 
 
 def wrap(record: Record) -> None:
-    """Put around a record's graph what its updates and modes need."""
+    """A record's graph was compiled: put around it what its updates and modes need. Native code may run its mock now."""
+    record.plain = not record.random and not record.raises
     if record.mutates and record.run is not None and not getattr(record.run, "functional", False):
         record.run = Updating(record.run, record.updated if record.may_raise else ())
     if record.switches and record.run is not None:

@@ -102,34 +102,38 @@ class Served(Dispatcher):
 
     def serve_found(self, record: Record, bound: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Serve a call that a record's guard has let pass."""
-        ran, result = self._run(record, bound, self.cache)
-        if not ran:
-            return self._native(args, kwargs)
-        if record.boundary is not None:
-            return self._go_on(record.boundary, result)
-        self.statistics.hits += 1
-        if record.raises:
-            raise_built(result)
-        return result
-
-    def _run(self, record: Record, bound: tuple[Any, ...], cache: RecordCache) -> tuple[bool, Any]:
-        """Run a mock: whether it ran, and what it gave. One that fails in its graph has changed nothing, and goes."""
         random_state = torch.default_generator.get_state() if record.random else None
         try:
             result = record.mock(bound, record.run)
         except Exception as error:
-            if isinstance(error, Damage):
-                raise_damage(error)
-            if record.effects and not is_in_graph(record, error):
-                raise
-            self._note(f"a record raised {type(error).__name__}: {str(error)[:200]}")
+            self._failed_mock(self.cache, record, error, random_state)
         else:
             record.hits += 1
-            return True, result
+            if record.boundary is not None:
+                box = [result]
+                del bound, result
+                return self.go_on(record.boundary, box)
+            self.statistics.hits += 1
+            if record.raises:
+                raise_built(result)
+            return result
+        return self._native(args, kwargs)
+
+    def call_failed(self, record: Record, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
+        """A mock has raised that native code ran."""
+        self._failed_mock(self.cache, record, error)
+        return self._native(args, kwargs)
+
+    def _failed_mock(self, cache: RecordCache, record: Record, error: Exception, random_state: Any = None) -> None:
+        """A mock that fails in its graph has changed nothing, and its record goes; else its error is raised."""
+        if isinstance(error, Damage):
+            raise_damage(error)
+        if record.effects and not is_in_graph(record, error):
+            raise error
+        self._note(f"a record raised {type(error).__name__}: {str(error)[:200]}")
         if random_state is not None:
             torch.default_generator.set_state(random_state)
         cache.discard(record)
-        return False, None
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         failed = self._failed(self.cache, args, kwargs)
@@ -164,58 +168,58 @@ class Served(Dispatcher):
 
     # -- behind a boundary --------------------------------------------------------------------------------------------
 
-    def _go_on(self, site: BoundarySite, left: tuple[Any, ...]) -> Any:
-        """Serve the rest of a call behind a segment that ended at a boundary.
+    def operate(
+        self,
+        site: BoundarySite,
+        function: Any,
+        args: tuple[Any, ...],
+        keywords: dict[str, Any],
+        slots: tuple[Any, ...],
+    ) -> Any:
+        """Run the operation at a boundary."""
+        return site.run(function, args, keywords, slots)
 
-        Args:
-            site: the boundary.
-            left: the operation, its arguments, its keyword arguments, and the slots.
-        """
-        while True:
-            function, args, keywords, slots = left
-            site.taken += 1
-            error = outcome = None
-            try:
-                outcome = site.run(function, args, keywords, slots)
-            except BaseException as raised:
-                error = raised
-            if error is None:
-                point, slots = site.go_on(outcome, args, slots)
-            else:
-                strip(error)
-                point, slots = site.go_wrong(error, args, slots)
-                error = None
-            del function, args, keywords, outcome, left
-            box = [slots]  # whoever lets the program go on takes them out: objects live as long as it holds them
-            found = None
-            try:
-                found = point.cache.find(slots, {}, site.likely.get(point, ()))
-            except Exception as failed:
-                self._note(f"a guard raised {type(failed).__name__}")
-            if found is None:
-                del slots
-                return self._side_exit(point, box)
-            record, bound = found
-            site.served(point, record)
-            ran, result = self._run(record, bound, point.cache)
-            if not ran:
-                del slots, bound, found, record
-                return self._resume(point, box)
-            if record.boundary is None:
-                self.statistics.hits += 1
-                if record.raises:
-                    raise_built(result)
-                return result
-            site, left = record.boundary, result
-            del found, bound, result
+    strip = staticmethod(strip)
 
-    def _side_exit(self, point: Point, box: list[tuple[Any, ...]]) -> Any:
+    def no_segment(self, point: Point, box: list[tuple[Any, ...]], made: bool) -> Any:
+        """No segment fits what comes behind a boundary; `box` holds the slots."""
         failed = self._failed(point.cache, box[0], {})
         if not point.cache.records:
             failed.append(f"what comes after a boundary in {point.frames[-1].code.co_qualname}")
             self._note(failed[-1])
         if self.on_miss == "error":
             raise RecordMiss(_name(self.target), failed)
+        return self._resume(point, box)
+
+    def guard_raised(self, point: Point, box: list[tuple[Any, ...]], error: Exception) -> Any:
+        """A guard behind a boundary has raised."""
+        self._note(f"a guard raised {type(error).__name__}")
+        return self._resume(point, box)
+
+    def serve_segment(self, point: Point, record: Record, box: list[tuple[Any, ...]]) -> tuple[bool, Any]:
+        """Run a record behind a boundary that needs more than its mock; `box` holds the slots and what the guard has bound.
+
+        Returns:
+            Whether the call is over, and its result, or else what the mock gave.
+        """
+        random_state = torch.default_generator.get_state() if record.random else None
+        try:
+            result = record.mock(box.pop(), record.run)
+        except Exception as error:
+            self._failed_mock(point.cache, record, error, random_state)
+        else:
+            record.hits += 1
+            if record.boundary is not None:
+                return False, result
+            self.statistics.hits += 1
+            if record.raises:
+                raise_built(result)
+            return True, result
+        return True, self._resume(point, box)
+
+    def segment_failed(self, point: Point, record: Record, box: list[tuple[Any, ...]], error: Exception) -> Any:
+        """A mock behind a boundary has raised that native code ran."""
+        self._failed_mock(point.cache, record, error)
         return self._resume(point, box)
 
     def _resume(self, point: Point, box: list[tuple[Any, ...]]) -> Any:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ._record import Record, RecordCache
+from ._native import SiteSlots, Way, set_timed
+from ._record import RecordCache
 from .capture import NULL, call_below, type_lookup
 
 CHILDREN: Final = 8
@@ -26,7 +27,6 @@ AFTER_LOOP: Final = 0 if "END_FOR" not in dis.opmap else 1 if "CALL_KW" not in d
 """How many instructions behind its target FOR_ITER goes on when the iterator is exhausted (END_FOR, POP_TOP)."""
 
 _BARREN: Final = 8
-_LIKELY: Final = 4
 _UNUSED: Final = CHILDREN // 2
 """What share of a point's records may be made before one of them is used again."""
 
@@ -271,8 +271,12 @@ def _count(code: types.CodeType) -> int:
     return len(code.co_varnames) + len(extra) + len(code.co_freevars)
 
 
+_FORMS: Final = {Entry.PUSH: 1, Entry.JUMP: 2}
+"""The numbers of native code for how an outcome enters."""
+
+
 @dataclass(slots=True)
-class BoundarySite:
+class BoundarySite(SiteSlots):
     """Where a segment ends.
 
     Attributes:
@@ -285,15 +289,16 @@ class BoundarySite:
         line: and line.
         pruned: whether variables that are not read any more were left out.
         sees: whether the operation may look at its callers.
+        steady: whether the operation is known to leave the modes of torch as they are.
         barren: how many times in a row no frame inside of it could have been served.
         taken: how often it was reached.
         seconds: how long its operation took altogether; None as long as nobody measures it.
-        points: where it led: by the instruction, or None for an exception.
-        outcomes: how often it led there.
-        likely: the `id`s of the records that served calls from there, the latest first.
+        ways: where it led: by the instruction, or None for an exception.
         seen: how many records there were behind it when its ways were to be merged.
         unmerged: why they were not, if they were to be.
-        routes: for an outcome that is pushed (False) or tested (its truth), where it led, and whether it is pushed.
+        form: how an outcome enters, for native code.
+        when_false: where an outcome leads that is pushed, or is tested and false, once that is known.
+        when_true: where one leads that is tested and true.
     """
 
     tree: Tree
@@ -305,15 +310,19 @@ class BoundarySite:
     line: int
     pruned: bool
     sees: bool = True
+    steady: bool = False
     barren: int = 0
     taken: int = 0
-    points: dict[int | None, Point] = field(default_factory=dict)
-    outcomes: dict[int | None, int] = field(default_factory=dict)
-    likely: dict[Point, tuple[int, ...]] = field(default_factory=dict)
+    ways: dict[int | None, Way] = field(default_factory=dict)
     seen: int = 0
     unmerged: str = ""
-    routes: dict[bool, tuple[int, bool]] = field(default_factory=dict, repr=False)
     seconds: float | None = None
+    form: int = field(init=False, repr=False)
+    when_false: Way | None = field(default=None, init=False, repr=False)
+    when_true: Way | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.form = _FORMS.get(self.entry, 0)
 
     def run(
         self,
@@ -352,7 +361,7 @@ class BoundarySite:
         finally:
             self.barren = self.barren + 1 if serves.touched == touched else 0
 
-    def go_on(self, outcome: Any, args: tuple[Any, ...], slots: tuple[Any, ...]) -> tuple[Point, tuple[Any, ...]]:
+    def go_on(self, outcome: Any, args: tuple[Any, ...], slots: tuple[Any, ...]) -> tuple[Way, tuple[Any, ...]]:
         """Where the program goes on, and what its frames hold then.
 
         Args:
@@ -360,22 +369,18 @@ class BoundarySite:
             args: what it was given.
             slots: what the frames held before.
         """
-        entry = self.entry
-        if entry is Entry.PUSH or entry is Entry.JUMP:
-            truth = entry is Entry.JUMP and bool(outcome)
-            way = self.routes.get(truth)
-            if way is None:
-                innermost = self.frames[-1]
-                start, _ = enter(innermost.code, innermost.at, entry, truth, args)
-                way = self.routes[truth] = (start, entry is Entry.PUSH)
-            return self.lead(way[0]), (*slots, outcome) if way[1] else slots
         innermost = self.frames[-1]
         start, pushed = enter(innermost.code, innermost.at, self.entry, outcome, args)
-        return self.lead(start), slots + pushed
+        way = self.lead(start)
+        if self.entry is Entry.JUMP and outcome:
+            self.when_true = way
+        elif self.form:
+            self.when_false = way
+        return way, slots + pushed
 
     def go_wrong(
         self, error: BaseException, args: tuple[Any, ...], slots: tuple[Any, ...]
-    ) -> tuple[Point, tuple[Any, ...]]:
+    ) -> tuple[Way, tuple[Any, ...]]:
         """Where the program goes on when the operation has raised, and what its frames hold then."""
         if self.entry is Entry.NEXT:  # the iterator stays on the stack meanwhile
             slots += args[:1]
@@ -391,19 +396,14 @@ class BoundarySite:
             return f"{is_true(innermost.code, innermost.at, start)}: {line}"
         return line
 
-    def served(self, point: Point, record: Record) -> None:
-        """Remember what served the call at a point."""
-        number, likely = id(record), self.likely.get(point, ())
-        if not likely or likely[0] != number:
-            self.likely[point] = (number, *[each for each in likely if each != number][: _LIKELY - 1])
-
-    def lead(self, start: int | None) -> Point:
-        """The point at an instruction of the innermost frame, or after an exception (None)."""
-        self.outcomes[start] = self.outcomes.get(start, 0) + 1
-        point = self.points.get(start)
-        if point is None:
-            point = self.points[start] = self.tree.point(self.frames, start, self.pruned)
-        return point
+    def lead(self, start: int | None) -> Way:
+        """The way to an instruction of the innermost frame, or after an exception (None)."""
+        way = self.ways.get(start)
+        if way is None:
+            point = self.tree.point(self.frames, start, self.pruned)
+            way = self.ways.setdefault(start, Way(point, point.cache))
+        way.count += 1
+        return way
 
 
 class Tree:
@@ -439,6 +439,7 @@ __all__ = [
     "FrameShape",
     "Point",
     "Tree",
+    "Way",
     "enter",
     "following",
     "instruction_at",
@@ -448,6 +449,7 @@ __all__ = [
     "lacks",
     "line_of",
     "next_element",
+    "set_timed",
     "spread",
     "target_of",
     "unpack",
