@@ -62,7 +62,10 @@ def _bars(name: str, figures: dict[str, Any]) -> dict[str, Any] | None:
         title, unit = "First call without the backend", "seconds"
     elif name == "second_start":
         models = figures["models"]
-        series = {label: [each[label]["warm_s"] for each in models.values()] for label in ("torch.compile", "magpy")}
+        series = {
+            label: [each[label]["warm_s"] for each in models.values()]
+            for label in ("torch.compile", "magpy", "magpy, cache")
+        }
         title, unit = "Second process, warm caches", "seconds to the first compiled answer"
     else:
         return None

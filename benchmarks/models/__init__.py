@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.harness import SEED, Settings, to_device
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -187,6 +188,14 @@ _ALL = (
 
 MODELS: dict[str, BenchModel] = {model.name: model for model in _ALL}
 """The eight models by name, in the order of the paper's table."""
+
+
+def build(name: str, settings: Settings) -> tuple[nn.Module, Callable[[int], Arguments]]:
+    """A model on the device, and its arguments from a seed."""
+    model = MODELS[name]
+    torch.manual_seed(SEED)
+    make, inputs = model.quick if settings.quick else (model.build, model.inputs)
+    return make().eval().to(settings.device), lambda seed: to_device(inputs(seed), settings.device)
 
 
 class Pointwise(nn.Module):

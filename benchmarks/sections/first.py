@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 from benchmarks.harness import SEED, Settings, table
-from benchmarks.models import MODELS
-from benchmarks.sections.steady import build
+from benchmarks.models import MODELS, build
 
 import magpy
 

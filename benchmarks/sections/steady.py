@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmarks.harness import SEED, Settings, compare, geometric_mean, table, to_device
-from benchmarks.models import MODELS
+from benchmarks.harness import SEED, Settings, compare, geometric_mean, table
+from benchmarks.models import MODELS, build
 from benchmarks.sections.tiny import Kept, entry_of
 
 import magpy
@@ -38,14 +38,6 @@ def measure(settings: Settings, *, freeze: bool = False) -> dict[str, Any]:
         ),
         "worst_of_torch_compile": max((each["magpy_of_torch_compile"] for each in done), default=float("nan")),
     }
-
-
-def build(name: str, settings: Settings) -> tuple[torch.nn.Module, Callable[[int], Any]]:
-    """A model on the device, and its arguments from a seed."""
-    model = MODELS[name]
-    torch.manual_seed(SEED)
-    make, inputs = model.quick if settings.quick else (model.build, model.inputs)
-    return make().eval().to(settings.device), lambda seed: to_device(inputs(seed), settings.device)
 
 
 def _one(name: str, settings: Settings, freeze: bool) -> dict[str, Any]:

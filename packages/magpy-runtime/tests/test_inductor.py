@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import threading
 import time
 
@@ -10,7 +12,8 @@ import torch
 import torch.fx
 from torch import nn
 
-from magpy_runtime import Hints, _inductor, _measuring, resolve
+from magpy_runtime import Hints, _inductor, _measuring, _torch, resolve
+from magpy_runtime._below_autograd import is_torch_alone
 from magpy_runtime._graph_facts import graph_facts, updates, version_of
 from magpy_runtime._inductor import ENTRY_OPTION, Inductor
 from magpy_runtime._measuring import is_slower
@@ -460,3 +463,61 @@ def test_which_code_is_slower(monkeypatch):
         raise RuntimeError
 
     assert not is_slower(takes(0.02), fails, [])
+
+
+def test_code_of_many_operators_runs_below_autograd(monkeypatch):
+    entered = []
+    guard = _torch.below_autograd
+
+    @contextlib.contextmanager
+    def counting():
+        entered.append(True)
+        with guard():
+            yield
+
+    monkeypatch.setattr(_torch, "below_autograd", counting)
+    x, w = torch.randn(4, 8), torch.randn(8, 8)
+    with torch.no_grad():
+        for entry in ("inner", "aoti"):
+            del entered[:]
+            run = compiled(deep(12), [x, w], "auto" if entry == "inner" else entry)
+            assert run.entry == entry
+            del entered[:]
+            same(run(x, w), deep(12)(x, w))
+            assert entered == [True]
+            with pytest.raises(Exception):  # noqa: B017, PT011
+                run.boxed([x])
+        assert (x.view(-1))._base is x, "views are told from other tensors again"
+        del entered[:]
+        few = compiled(deep(2), [x, w])
+        same(few(x, w), deep(2)(x, w))
+        assert few.entry == "inner"
+        assert not entered, "entering costs as much as it saves"
+
+
+def test_operators_of_others_run_where_autograd_sees_them():
+    with torch.library._scoped_library("magpy_test_below", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+        graph = torch.fx.Graph()
+        x = graph.placeholder("x")
+        for name in ("twice", "default"):
+            target = torch.ops.magpy_test_below.twice
+            graph.call_function(target if name == "twice" else target.default, (x,))
+        for function in (
+            torch.add,
+            torch.nn.functional.relu,
+            torch.ops.aten.neg,
+            torch.ops.aten.neg.default,
+            operator.add,
+        ):
+            graph.call_function(function, (x, x) if function in (torch.add, operator.add) else (x,))
+        graph.call_method("relu", (x,))
+        graph.call_function(torch.Tensor.mul, (x, x))
+        graph.output(x)
+        module = torch.fx.GraphModule(torch.nn.Module(), graph)
+        assert not is_torch_alone(module)
+        for node in list(graph.nodes):
+            if "magpy_test_below" in str(node.target):
+                graph.erase_node(node)
+        assert is_torch_alone(module)

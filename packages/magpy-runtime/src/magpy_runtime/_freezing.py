@@ -12,8 +12,19 @@ import torch.fx
 
 from . import _torch
 from ._backends import with_fake_inputs
+from ._below_autograd import is_torch_alone
 from ._graph_facts import GraphFacts, Hints, graph_facts
-from ._inductor import CPP_WRAPPER, Inductor, Run, compile_graph, direct, is_inference, keeping_random, labelled
+from ._inductor import (
+    CPP_WRAPPER,
+    Inductor,
+    Run,
+    compile_graph,
+    direct,
+    inner_code,
+    is_inference,
+    keeping_random,
+    labelled,
+)
 
 _pointer: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
 _version: Final[Callable[[torch.Tensor], int]] = _torch.version_counter
@@ -157,7 +168,7 @@ def compile_frozen(
     if general is None:
         return compile_graph(original, inputs, hints, backend.settings, backend.entry)
     if facts[0].functional and backend.entry != "compile_fx" and len(graphs) == 1 and is_inference(graphs[0]):
-        call = graphs[0].current_callable if facts[0].devices == {"cpu"} else graphs[0]
+        call = inner_code(graphs[0], facts[0], is_torch_alone(original))
         if _same(general, call, others, hints):
             return _without(rest, direct(call, "inner"), call)
     return _without(rest, labelled(general, "compile_fx", facts[0].repeatable), None)

@@ -24,8 +24,9 @@ import torch.fx
 
 from . import _torch
 from ._backends import with_fake_inputs
+from ._below_autograd import below_autograd, dispatched, is_torch_alone
 from ._graph_facts import GraphFacts, Hints, graph_facts
-from ._measuring import compare, is_slower, keeping_random
+from ._measuring import compare, is_slower, keeping_random, takes_less
 from ._packages import PackageCache
 
 Entry = Literal["auto", "compile_fx", "inner", "cpp", "aoti"]
@@ -107,13 +108,14 @@ class _Compiled:
     general: Run
     graphs: list[Any]
     facts: GraphFacts
+    of_torch: bool
 
     @property
     def inner(self) -> Run | None:
         """The code inside of the wrapper, where the wrapper has nothing to do."""
         if not self.facts.functional or len(self.graphs) != 1 or not is_inference(self.graphs[0]):
             return None
-        return first_call_through(self.graphs[0], self.facts)
+        return inner_code(self.graphs[0], self.facts, self.of_torch)
 
 
 def compile_graph(
@@ -129,7 +131,7 @@ def compile_graph(
         key = None if hints.updated or _needs_gradients(inputs) else packages.key(module, inputs, settings)
         if key is not None and packages.has(key):  # it was built by a process that had looked at the facts
             with contextlib.suppress(Exception):
-                return direct(packages.load(key), "aoti")
+                return direct(_below(module, packages.load(key)), "aoti")
     again = key is not None or (size < _FEW_LAUNCHES and entry != "compile_fx")
     original = copy.deepcopy(module) if again else None
     compiled = _compile(module, inputs, hints, settings)
@@ -173,6 +175,7 @@ def _compile(
     facts: list[GraphFacts] = []
     graphs: list[Any] = []
     grad = torch.is_grad_enabled()
+    of_torch = is_torch_alone(module)
 
     def note(gm: torch.fx.GraphModule, fakes: list[Any], versions: list[int], outputs: Any) -> None:
         facts.append(graph_facts(gm, fakes, versions, outputs, hints, grad))
@@ -184,7 +187,7 @@ def _compile(
         return cast(Run, made)
 
     general = with_fake_inputs(compile_it, module, inputs, note)
-    return _Compiled(general, graphs, facts[0])
+    return _Compiled(general, graphs, facts[0], of_torch)
 
 
 _NO_ASSERTS: Final = {"size_asserts": False, "alignment_asserts": False}
@@ -246,9 +249,14 @@ def build(
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
         with _torch.compile_lock(), torch.no_grad():
             _torch.build_package(gm, fakes, settings, path)
-        return direct(packages.load_file(path), "aoti")
+        return direct(_below(module, packages.load_file(path)), "aoti")
 
     return with_fake_inputs(compile_it, module, inputs)
+
+
+def _below(module: torch.fx.GraphModule, call: Run) -> Run:
+    """A package of a graph, below autograd where that changes nothing."""
+    return below_autograd(call) if is_torch_alone(module) else call
 
 
 class _NotFunctional(Exception):
@@ -318,9 +326,18 @@ def is_inference(graph: Any) -> bool:
     return bool(graph.fx_kwargs.get("is_inference")) and graph.current_callable is not None
 
 
-def first_call_through(graph: Any, facts: GraphFacts) -> Run:
-    """The code of one of Inductor's graphs. What triton finds out in its first call is written down by the graph itself."""
-    return cast(Run, graph.current_callable if facts.devices == {"cpu"} else graph)
+def inner_code(graph: Any, facts: GraphFacts, of_torch: bool) -> Run:
+    """The code of one of Inductor's graphs. What triton finds out in its first call is written down by the graph itself.
+
+    Args:
+        graph: the graph, made for inference.
+        facts: what is known about it; it is functional.
+        of_torch: whether all of its operators are torch's own.
+    """
+    if facts.devices != {"cpu"}:
+        return cast(Run, graph)
+    call = cast(Run, graph.current_callable)
+    return below_autograd(call, dispatched(graph.source_code or "")) if of_torch else call
 
 
 def _no_grad_unless(gradients: bool) -> contextlib.AbstractContextManager[Any]:
@@ -339,7 +356,7 @@ def launches(graph: Any) -> int:
 def _is_worth_trying(graph: Any, run: Run, inputs: list[Any], hints: Hints | None) -> bool:
     """Whether a graph spends enough of its time between kernels that one library of all of them may pay."""
     count = launches(graph)
-    return count >= _FEW_LAUNCHES and compare({"inner": run}, inputs, hints)["inner"] < count * _SHORT_LAUNCH_S
+    return count >= _FEW_LAUNCHES and takes_less(run, inputs, count * _SHORT_LAUNCH_S, hints)
 
 
 __all__ = ["Inductor", "build", "compile_graph", "direct", "keeping_random", "labelled", "launches", "package"]

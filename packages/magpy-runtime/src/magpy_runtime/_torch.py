@@ -132,7 +132,28 @@ def import_inductor() -> None:
     if "torch._inductor.compile_fx" not in sys.modules:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            from torch._inductor import compile_fx  # noqa: F401
+            with _probing_the_processor():
+                from torch._inductor import compile_fx  # noqa: F401
+
+
+@contextlib.contextmanager
+def _probing_the_processor() -> Iterator[None]:
+    """Meanwhile, Inductor finds out what vector instructions there are: it waits for a second for processes that try them."""
+    from torch._inductor import codecache, cpp_builder, cpu_vec_isa  # noqa: F401
+
+    def probe() -> None:
+        with contextlib.suppress(Exception):  # where it fails, it fails again where it is wanted
+            cpu_vec_isa.valid_vec_isa_list()
+
+    if cpu_vec_isa.valid_vec_isa_list.cache_info().currsize:
+        yield
+        return
+    thread = threading.Thread(target=probe, name="magpy-vector-instructions", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 @contextlib.contextmanager
@@ -357,12 +378,16 @@ def min_cut_partition(*args: Any, **keywords: Any) -> Any:
     return min_cut_rematerialization_partition(*args, **keywords)
 
 
+below_autograd: Final[Any] = getattr(torch._C, "_AutoDispatchBelowADInplaceOrView", None)
+"""A context manager: operators are dispatched as if no tensor had anything to do with autograd."""
+
 to_dlpack: Final = torch._C._to_dlpack
 from_dlpack: Final = torch._C._from_dlpack
 
 
 __all__ = [
     "aot_autograd",
+    "below_autograd",
     "bounds",
     "build_package",
     "changed_settings",
