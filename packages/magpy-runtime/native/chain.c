@@ -19,6 +19,8 @@ static PyObject *name_go_on, *name_go_wrong, *name_operate, *name_no_segment, *n
     *name_serve_segment, *name_segment_failed, *name_strip;
 static bool timed;
 
+#define TURNS 64
+
 /* -- errors ----------------------------------------------------------------------------------------------------------- */
 
 /* The exception that is set, with its traceback, taken from the thread. */
@@ -369,6 +371,15 @@ pass(Dispatcher *self, SiteSlots *site, PyObject *left, Way **way, PyObject **af
     return done;
 }
 
+/* Let signals' handlers and other threads run: a loop of the program's may need no Python. */
+static int
+pause_loop(void)
+{
+    Py_BEGIN_ALLOW_THREADS
+    Py_END_ALLOW_THREADS
+    return PyErr_CheckSignals();
+}
+
 /* The rest of a call behind the boundary at which a segment has ended; takes what that has left: the operation, its
  * arguments, its keyword arguments, and the slots. `modes`: those of torch that its guard has found, NULL if it may have
  * changed them. */
@@ -381,9 +392,13 @@ mp_go_on(Dispatcher *self, PyObject *boundary, PyObject *left, PyObject *modes)
         return NULL;
     }
     PyObject *result = NULL, *site = Py_NewRef(boundary), *registers[MAX_REGISTERS];
-    for (;;) {
+    for (unsigned turn = 1;; turn++) {
         if (!PyObject_TypeCheck(site, &mp_SiteSlotsType)) {
             PyErr_SetString(PyExc_TypeError, "not a boundary");
+            Py_DECREF(left);
+            break;
+        }
+        if (turn % TURNS == 0 && pause_loop() < 0) {
             Py_DECREF(left);
             break;
         }

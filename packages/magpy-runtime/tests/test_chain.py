@@ -1,6 +1,9 @@
 """What comes behind boundaries, with segments made by hand. Needs no torch."""
 
 import gc
+import signal
+import threading
+import time
 import weakref
 
 import pytest
@@ -386,6 +389,26 @@ def test_the_first_segment_of_a_call():
     Served.call_failed = lambda self, record, args, kwargs, error: (record, args, kwargs, type(error))
     del served.call_failed
     assert served.dispatch((5,), {}) == (first, (5,), {}, ZeroDivisionError) and first.hits == 1
+
+
+def test_signals_and_threads_interrupt_a_chain_without_end():
+    site, served = Site(TESTED), Served()
+    site.add(True, Record(None, None, site, native=native(1, direct=((), 0, (TUPLE, again()), ()))))
+    site.caches[True].records[0].mock = everything
+    site.ways[True] = Way(("point", True), site.caches[True])
+    started = []
+    other = threading.Thread(target=lambda: (time.sleep(0.05), started.append(1), signal.raise_signal(signal.SIGINT)))
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        served.go_on(site, [(bool, (1,), {}, ("slot",))])
+    other.join()
+    assert started == [1] and site.taken > 64
+
+
+def again():
+    """What a segment leaves that ends at the boundary at which it starts."""
+    one = (TUPLE, ((OBJ, (-1, 1)),))
+    return ((OBJ, (-1, bool)), one, (MAPPING, (), ()), (TUPLE, ((OBJ, (0, None)),)))
 
 
 def test_wrong_uses_are_refused():

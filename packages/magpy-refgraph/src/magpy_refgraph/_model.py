@@ -194,9 +194,8 @@ class Node:
             if key in versions[last].refs:
                 yield versions[last]
             settled = self._settled_by_key = self._settled_by_key or {}
-            for number in range(
-                self._settled, last
-            ):  # nobody adds to a version that has a successor, but for version 0
+            # Nobody adds to a version that has a successor, but for version 0.
+            for number in range(self._settled, last):
                 for each in versions[number].refs:
                     settled.setdefault(each, []).append(versions[number])
             self._settled = last
