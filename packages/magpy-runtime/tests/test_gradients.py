@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from magpy_runtime import resolve
-from magpy_runtime._gradients import partial_reach
+from magpy_runtime._gradients import partial_reach, with_missing_gradients
 
 
 def two(x, first, second):
@@ -28,7 +28,7 @@ def test_gradients_are_those_of_eager(function, backend, used):
         if compiled:
             run = resolve(backend)(torch.fx.symbolic_trace(function), [x, *parameters])
         found = []
-        for _ in range(2):
+        for _ in range(3):
             outputs = run(x, *parameters)
             losses = [outputs[place].sum() for place in used]
             if losses:
@@ -45,11 +45,57 @@ def test_several_passes_through_one_call():
     x = torch.arange(3.0)
     first, second = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
     run = resolve("aot_eager")(torch.fx.symbolic_trace(two), [x, first, second])
-    one, other = run(x, first, second)
-    one.sum().backward(retain_graph=True)
-    assert second.grad is None and first.grad.tolist() == [0, 1, 2]
-    other.sum().backward()
-    assert second.grad is not None and first.grad.tolist() == [0, 2, 4]
+    for _ in range(3):
+        one, other = run(x, first, second)
+        one.sum().backward(retain_graph=True)
+        assert second.grad is None and first.grad.tolist() == [0, 1, 2]
+        other.sum().backward()
+        assert second.grad is not None and first.grad.tolist() == [0, 2, 4]
+        first.grad = second.grad = None
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_inputs_with_a_history(used):
+    made = []
+    for run in (
+        three,
+        resolve("aot_eager")(torch.fx.symbolic_trace(three), [torch.ones(3, requires_grad=True) * 2 for _ in range(3)]),
+    ):
+        found = []
+        for _ in range(3):
+            leaves = [torch.full((3,), float(n), requires_grad=True) for n in range(1, 4)]
+            outputs = run(*[each * 2 for each in leaves])
+            grads = torch.autograd.grad(sum(outputs[place].sum() for place in used), leaves, allow_unused=True)
+            found.append([None if each is None else each.tolist() for each in grads])
+        made.append(found)
+    assert made[0] == made[1]
+
+
+def test_gradients_that_are_not_those_of_the_inputs_in_order():
+    def run(x, first, second):
+        return Backwards.apply(second, first, x)
+
+    x = torch.arange(3.0)
+    first, second = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    guarded = with_missing_gradients(run, {1: frozenset({0}), 2: frozenset({1})})
+    for _ in range(3):
+        guarded(x, first, second)[0].sum().backward()
+        assert second.grad is None and first.grad.tolist() == [0, 1, 2]
+        first.grad = None
+
+
+class Backwards(torch.autograd.Function):
+    """Products with the first, whose arguments come in another order, and which gives zeros where there is nothing."""
+
+    @staticmethod
+    def forward(ctx, second, first, x):
+        ctx.save_for_backward(x)
+        return x * first, x * second
+
+    @staticmethod
+    def backward(ctx, one, other):
+        (x,) = ctx.saved_tensors
+        return other * x, one * x, None
 
 
 def test_reach():

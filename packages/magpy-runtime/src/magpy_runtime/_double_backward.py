@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.fx
@@ -32,14 +32,36 @@ def with_double_backward(run: Run, graph: Again | None, refused: str) -> Run:
         graph: makes a copy of the operator graph that no backend has changed, None where it cannot be run again.
         refused: why it cannot.
     """
+    places: dict[int, int] | None = None
+    anchor = 0
 
     def guarded(*inputs: Any) -> Any:
+        nonlocal places, anchor
         found = run(*inputs)
-        if torch.is_grad_enabled():
-            _watch(found, inputs, graph, refused)
+        if not torch.is_grad_enabled():
+            return found
+        if places is None:
+            places = _places(found)
+            anchor = next(reversed(places.values()), 0)
+        if places:
+            node = found[anchor].grad_fn
+            if type(node).__name__ == _COMPILED:
+                _watch(node, places, inputs, graph, refused)
         return found
 
     return guarded
+
+
+def _places(outputs: Any) -> dict[int, int]:
+    """The outputs that the compiled code's node makes, by their numbers there; the same at each call."""
+    places = {}
+    for place, each in enumerate(outputs):
+        if isinstance(each, torch.Tensor) and type(each.grad_fn).__name__ == _COMPILED:
+            places[each.output_nr] = place
+    return places
+
+
+_COMPILED: Final = "CompiledFunctionBackward"
 
 
 def rerunnable(module: torch.fx.GraphModule) -> tuple[Again | None, str]:
@@ -53,24 +75,15 @@ def rerunnable(module: torch.fx.GraphModule) -> tuple[Again | None, str]:
     return functools.partial(torch.fx.GraphModule, module, graph), ""
 
 
-def _watch(outputs: Any, inputs: tuple[Any, ...], graph: Again | None, refused: str) -> None:
-    places: dict[int, int] = {}
-    compiled = None
-    for place, each in enumerate(outputs):
-        node = each.grad_fn if isinstance(each, torch.Tensor) else None
-        if type(node).__name__ == "CompiledFunctionBackward":
-            compiled = node
-            places[each.output_nr] = place
-    if compiled is None:
-        return
-    versions = [each._version if _is_counted(each) else 0 for each in inputs]
+def _watch(compiled: Any, places: dict[int, int], inputs: tuple[Any, ...], graph: Again | None, refused: str) -> None:
+    versions = _versions(inputs)
 
     def again(gradients: Any, given: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
         if graph is None:
             raise DoubleBackwardError(f"create_graph=True through a compiled graph: {refused}; use backend='eager'")
-        if versions != [each._version if _is_counted(each) else 0 for each in inputs]:
+        if versions != _versions(inputs):
             raise DoubleBackwardError("create_graph=True through a compiled graph: its inputs were modified in place")
         used = {place: given[number] for number, place in places.items() if given[number] is not None}
         return _differentiate(graph, inputs, used, compiled, gradients)
@@ -78,8 +91,12 @@ def _watch(outputs: Any, inputs: tuple[Any, ...], graph: Again | None, refused: 
     compiled.register_hook(again)
 
 
-def _is_counted(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and not tensor.is_inference()
+def _versions(inputs: tuple[Any, ...]) -> list[int]:
+    """The version counters of tensors; those made in inference mode have none, nor have numbers."""
+    try:
+        return [each._version for each in inputs]
+    except (RuntimeError, AttributeError):
+        return [each._version if isinstance(each, torch.Tensor) and not each.is_inference() else 0 for each in inputs]
 
 
 def _differentiate(

@@ -1,8 +1,8 @@
 """Gradients that are not there: AOTAutograd gives zeros to every input where only some outputs have a gradient.
 
 In eager, an input that no used output reaches keeps `grad is None`, which optimizers see. So in each backward pass the node
-of such a graph notes which outputs have gradients, and the inputs that not all outputs reach go through a node that lets
-nothing pass unless one of theirs has.
+of such a graph takes the gradients away of inputs none of whose outputs has one. Where it cannot be told which of the
+node's gradients are which inputs', those inputs go through a node of their own, which lets nothing pass then.
 """
 
 from __future__ import annotations
@@ -66,33 +66,103 @@ def with_missing_gradients(run: Run, reach: dict[int, frozenset[int]]) -> Run:
     """A compiled graph whose inputs have no gradient where no used output depends on them."""
     if not reach:
         return run
+    masks: _Masks | None = None
+    asked = False
 
     def guarded(*inputs: Any) -> Any:
+        nonlocal masks, asked
+        if not torch.is_grad_enabled():
+            return run(*inputs)
+        if masks is not None:
+            found = run(*inputs)
+            masks.watch(found)
+            return found
         places = [place for place in reach if inputs[place].requires_grad and inputs[place].is_floating_point()]
-        if not places or not torch.is_grad_enabled():
+        if not places:
             return run(*inputs)
         state = _State()
         passed = list(inputs)
         for place in places:
             passed[place] = _Input.apply(state, reach[place], inputs[place])  # type: ignore[no-untyped-call]
         found = run(*passed)
-        _watch(state, found)
+        made = _made(found)
+        if made is not None:
+            _watch(state, *made)
+            if not asked:
+                masks = _Masks.of(*made, passed, reach)
+        asked = True
         return found
 
     return guarded
 
 
-def _watch(state: _State, outputs: Any) -> None:
-    """Note in each backward pass which outputs have a gradient, if one node made all that can have one."""
+class _Masks:
+    """What one node's gradients depend on, told from a call: the same at all others, whose inputs and outputs are alike.
+
+    Attributes:
+        anchor: an output that the node makes.
+        places: the outputs that it makes, by their numbers there.
+        reach: by the number of a gradient, the outputs that its input reaches.
+    """
+
+    __slots__ = ("anchor", "places", "reach")
+
+    def __init__(self, anchor: int, places: dict[int, int], reach: dict[int, frozenset[int]]) -> None:
+        self.anchor = anchor
+        self.places = places
+        self.reach = reach
+
+    @classmethod
+    def of(
+        cls, node: Any, places: dict[int, int], inputs: list[Any], reach: dict[int, frozenset[int]]
+    ) -> _Masks | None:
+        """None where the node's gradients are not those of the inputs in order."""
+        tensors = [place for place, each in enumerate(inputs) if isinstance(each, torch.Tensor)]
+        edges = node.next_functions
+        if len(edges) != len(tensors) or not all(map(_leads_to, edges, [inputs[place] for place in tensors])):
+            return None
+        numbers = {place: number for number, place in enumerate(tensors)}
+        return cls(next(iter(places.values())), places, {numbers[place]: found for place, found in reach.items()})
+
+    def watch(self, outputs: Any) -> None:
+        """Take away, in each backward pass, what is not there."""
+        node = outputs[self.anchor].grad_fn
+        if node is not None:
+            node.register_hook(self._mask)
+
+    def _mask(self, gradients: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
+        present = {place for number, place in self.places.items() if given[number] is not None}
+        masked = list(gradients)
+        for number, reached in self.reach.items():
+            if present.isdisjoint(reached):
+                masked[number] = None
+        return tuple(masked)
+
+
+def _leads_to(edge: tuple[Any, int], tensor: torch.Tensor) -> bool:
+    """Whether a node's edge is that to an input, or there is none."""
+    node, number = edge
+    if not tensor.requires_grad:
+        return node is None
+    if tensor.grad_fn is None:
+        return getattr(node, "variable", None) is tensor
+    return node is tensor.grad_fn and number == tensor.output_nr
+
+
+def _made(outputs: Any) -> tuple[Any, dict[int, int]] | None:
+    """The node that made all outputs that can have a gradient, and these by their numbers there; None if there is none."""
     places = {each.output_nr: place for place, each in enumerate(outputs) if _has_history(each)}
     nodes = [each.grad_fn for each in outputs if _has_history(each)]
-    if not nodes or any(node is not nodes[0] for node in nodes):
-        return
+    return None if not nodes or any(node is not nodes[0] for node in nodes) else (nodes[0], places)
+
+
+def _watch(state: _State, node: Any, places: dict[int, int]) -> None:
+    """Note in each backward pass which outputs have a gradient."""
 
     def note(grads: tuple[Any, ...]) -> None:
         state.given = frozenset(place for number, place in places.items() if grads[number] is not None)
 
-    nodes[0].register_prehook(note)
+    node.register_prehook(note)
 
 
 def _has_history(tensor: Any) -> bool:
