@@ -493,7 +493,36 @@ def test_which_records_are_served_natively() -> None:
             compiled(torch.ones(size, 2))
         record = compiled.__magpy__.cache.records[0]  # type: ignore[attr-defined]
         assert record.native is not None, name
-        assert record.native.direct == (name in ("plain", "sizes")), name
+        assert record.native.direct == (name != "random"), name
+
+
+def test_a_graph_that_updates_only_what_it_has_made_may_be_run_natively() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu_(x + 1) * 2
+
+    def functional(graph: Any, inputs: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            return graph(*inputs)
+
+        run.functional = True  # type: ignore[attr-defined]
+        return run
+
+    for backend, direct in (("eager", False), (functional, True)):
+        compiled = magpy.compile(program, backend=backend)
+        served = Served(compiled)
+        check(program, served, NEW, torch.ones(2))
+        check(program, served, HIT, -torch.ones(2))
+        assert compiled.__magpy__.cache.records[0].native.direct is direct  # type: ignore[attr-defined]
+
+    def updating(x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1)
+
+    compiled = magpy.compile(updating, backend="eager")
+    x = torch.ones(2)
+    assert compiled(x) is x
+    assert compiled(x) is x
+    assert x.tolist() == [3.0, 3.0]
+    assert not compiled.__magpy__.cache.records[0].native.direct  # type: ignore[attr-defined]
 
 
 def test_many_calls_grow_nothing() -> None:

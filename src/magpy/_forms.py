@@ -24,7 +24,7 @@ def add_native_form(record: Record, guard: GuardWriter, modes: Any, *, plain: bo
         record: with its guard and mock.
         guard: what wrote the guard.
         modes: checks the modes.
-        plain: whether the graph changes nothing, no inputs, modes or random state: the mock can be tried without Python.
+        plain: whether the graph changes no inputs, modes or random state: the mock can be tried without Python.
     """
     namespace = record.namespace
     *rest, last = record.guard_source.splitlines()[1 + len(guard.steps) :]

@@ -352,7 +352,7 @@ def make_draft(
     record.survey = make_survey(guard, policy.path, guard_source, namespace.values, list(known.values()))
     inputs = [node.obj() for node in operators.inputs] if record.graph is not None else []
     record.parts = Parts.of(guard, entry, list(known.values()), free, inputs)
-    plain = raised is None and not (monitor.mutates or monitor.random or monitor.switches)
+    plain = raised is None and not (updated or monitor.random or monitor.switches)
     form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)
     form()
     places = operators.places if record.graph is not None else {}

@@ -460,9 +460,19 @@ guard_check(PyObject *object, PyObject *args)
     return guard_result(object, args, NULL, false);
 }
 
+/* by_mock() */
+static PyObject *
+guard_by_mock(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    ((NativeGuard *)object)->direct = false;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef guard_methods[] = {
     {"check", guard_check, METH_VARARGS,
      "check(args, kwargs, /)\n--\n\nWhat is bound, or the number of the check that failed; not held against Python."},
+    {"by_mock", guard_by_mock, METH_NOARGS,
+     "by_mock()\n--\n\nCalls run the mock itself: native code would run a graph that fails once more, which does harm here."},
     {NULL, NULL, 0, NULL},
 };
 

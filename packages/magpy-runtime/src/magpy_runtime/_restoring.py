@@ -106,11 +106,11 @@ class Restorer:
             raises=document["raises"],
             namespace=namespace,
         )
-        wrap(record)
         if document["steps"] is not None:
             steps = [self._step(step, document["rest"], namespace) for step in document["steps"]]
             direct = None if document["direct"] is None else self._direct(document["direct"])
             record.native = native_guard(steps, modes, table, tensors, None, direct, document["handed"])
+        wrap(record)
         if document["boundary"] is not None:
             record.boundary = self._site(document["boundary"])
         failing = [problem for fact in document["facts"] if (problem := self._fails(fact)) is not None]

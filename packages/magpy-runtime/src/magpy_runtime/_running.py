@@ -80,6 +80,8 @@ def wrap(record: Record) -> None:
     record.plain = not record.random and not record.raises
     if record.mutates and record.run is not None and not getattr(record.run, "functional", False):
         record.run = Updating(record.run, record.updated if record.may_raise else ())
+        if record.native is not None:
+            record.native.by_mock()
     if record.switches and record.run is not None:
         record.run = Switching(record.run)
 
