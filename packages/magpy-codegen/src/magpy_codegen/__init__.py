@@ -2,9 +2,10 @@
 
 from ._direct import direct_form
 from ._facts import FactKind, HeldFact, render
-from ._guard import Check, GuardWriter, question_parts
+from ._guard import Check, GuardWriter
 from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
+from ._questions import question_parts
 from ._raising import Raised, raised
 from ._source import Namespace, forget_source, make_function, one_line
 from ._steps import Comparison, Operand, Step, StepKind

@@ -20,6 +20,7 @@ import torch
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Target, guard_facts
 
 from ._facts import FactKind, HeldFact
+from ._questions import Drawn, Item, Keys, Super, deque_truth
 from ._source import Namespace, Source, literal
 from ._steps import ARGUMENT, CALL, KEYWORD, NAMED, Comparison, Operand, Step, StepKind
 
@@ -48,80 +49,7 @@ _PLAIN: Final = frozenset({int, str, bytes, float, complex, range, torch.device,
 """Types of values that are compared by value where the identity differs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """An element of a sequence that is no list or tuple."""
-
-    index: int
-
-    def __call__(self, container: Any) -> Any:
-        return collections.deque.__getitem__(container, self.index)
-
-
-@dataclass(frozen=True, slots=True)
-class _Super:
-    """A name looked up behind a class in an MRO."""
-
-    lookup: Callable[..., Any]
-    after: type
-    name: str
-
-    def __call__(self, cls: type) -> Any:
-        return self.lookup(cls, self.after, self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """Something about an iterator."""
-
-    ask: Callable[..., Any]
-    arg: Any
-
-    def __call__(self, iterator: Any) -> Any:
-        return self.ask(iterator, self.arg)
-
-
 _ITERATOR: Final = {EdgeKind.AHEAD: "iterator_ahead", EdgeKind.PART: "iterator_part"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """Keys of a dictionary or members of a set, in order."""
-
-    match: Callable[..., bool]
-    keys: tuple[Any, ...]
-
-    def __call__(self, container: Any) -> bool:
-        return self.match(container, self.keys)
-
-
-def _deque_truth(container: Any) -> bool:
-    return collections.deque.__len__(container) > 0
-
-
-def question_parts(function: Any) -> tuple[str, tuple[Any, ...]] | None:
-    """What a fact's function asks, by name, with its constants; None for a function that is no form of this module's.
-
-    The names are `item`, `super`, `ahead`, `part`, `keys`, `attribute`, `method`, `deque length` and `deque truth`.
-    """
-    match function:
-        case _Item(index):
-            return "item", (index,)
-        case _Super(_, after, name):
-            return "super", (after, name)
-        case _Drawn(ask, arg):
-            return ask.__name__, (arg,)
-        case _Keys(_, keys):
-            return "keys", keys
-        case operator.attrgetter():
-            names: Any = function.__reduce__()[1]
-            return "attribute", names
-        case operator.methodcaller():
-            called: Any = function.__reduce__()[1]
-            return "method", called
-    if function is collections.deque.__len__:
-        return "deque length", ()
-    return ("deque truth", ()) if function is _deque_truth else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +230,7 @@ class GuardWriter:
                 question, argument = FactKind.OTHER, self._helpers["plain_value"]
             case EdgeKind.KEYS:
                 match_keys = self._helpers["keys_match"]
-                question, argument, expected = FactKind.KEYS, _Keys(match_keys, expected), True
+                question, argument, expected = FactKind.KEYS, Keys(match_keys, expected), True
             case EdgeKind.ITEM if issubclass(node.type, (list, tuple)) and not (type(arg) is int and arg >= 0):
                 return None
             case _:
@@ -421,7 +349,7 @@ class GuardWriter:
                 path = self._path(target)
         ask, argument = question or self._question(node, key)
         if ask is FactKind.OTHER and kind is EdgeKind.KEYS:
-            ask, argument, expected = FactKind.KEYS, _Keys(self._helpers["keys_match"], expected), True
+            ask, argument, expected = FactKind.KEYS, Keys(self._helpers["keys_match"], expected), True
         return HeldFact(ask, obj, argument, expected, plain, text, where, path)
 
     def _question(self, node: Node, key: Key) -> tuple[FactKind, Any]:
@@ -436,23 +364,23 @@ class GuardWriter:
             case EdgeKind.ITEM if issubclass(node.type, (list, tuple)):
                 return FactKind.ELEMENT, arg
             case EdgeKind.ITEM:
-                return FactKind.OTHER, _Item(arg)
+                return FactKind.OTHER, Item(arg)
             case EdgeKind.LENGTH | EdgeKind.TRUTH if not issubclass(node.type, collections.deque):
                 return (FactKind.LENGTH if kind is EdgeKind.LENGTH else FactKind.TRUTH), None
             case EdgeKind.LENGTH:
                 return FactKind.OTHER, collections.deque.__len__
             case EdgeKind.TRUTH:
-                return FactKind.OTHER, _deque_truth
+                return FactKind.OTHER, deque_truth
             case EdgeKind.CLASS:
                 return FactKind.CLASS, arg
             case EdgeKind.SUPER:
-                return FactKind.SUPER, _Super(helpers["super_lookup"], arg[0], arg[1])
+                return FactKind.SUPER, Super(helpers["super_lookup"], arg[0], arg[1])
             case EdgeKind.CELL:
                 return FactKind.CELL, None
             case EdgeKind.REFERENT:
                 return FactKind.OTHER, helpers["referent_get"]
             case EdgeKind.AHEAD | EdgeKind.PART:
-                return FactKind.OTHER, _Drawn(helpers[_ITERATOR[kind]], arg)
+                return FactKind.OTHER, Drawn(helpers[_ITERATOR[kind]], arg)
             case EdgeKind.MEMBER if node.type is types.FunctionType and arg in _FUNCTION_PARTS:
                 return _FUNCTION_PARTS[arg], None
             case EdgeKind.MEMBER if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
