@@ -492,3 +492,32 @@ def test_a_backend_that_delegates_never_runs_on_what_stands_for_its_inputs() -> 
             assert found[1] == expected[1]
     info = magpy.info(fast)
     assert (info.monitored, info.hits, info.native) == (2, 2, 0)
+
+
+def scaled_twice(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two outputs, of which the first does not depend on `b`."""
+    h = torch.tanh(x * w) * scale
+    return h, (h + b).relu()
+
+
+@pytest.mark.parametrize(("backend", "options"), [("aot_eager", None), ("inductor", {"magpy.entry": "compile_fx"})])
+@pytest.mark.parametrize("varied", ["number", "size"])
+def test_gradients_of_records_that_vary_are_those_of_eager(
+    backend: str, options: dict[str, Any] | None, varied: str
+) -> None:
+    compiled = magpy.compile(scaled_twice, backend=backend, options=options)
+    for number in range(6):
+        size, scale = (4, 1.5 + number) if varied == "number" else (4 + number, 1.5)
+        x = torch.linspace(-1, 1, 3 * size).view(size, 3)
+        found = []
+        for function in (scaled_twice, compiled):
+            w, b = (torch.full((3,), value, requires_grad=True) for value in (0.5, 0.25))
+            function(x, w, b, scale)[0].sum().backward()
+            missing = b.grad
+            (slope,) = torch.autograd.grad(function(x, w, b, scale)[1].sum(), w, create_graph=True)
+            (slope**2).sum().backward()
+            found.append((w.grad, missing))
+        (one, missing), (other, missing_too) = found
+        torch.testing.assert_close(one, other)
+        assert missing is missing_too is None
+    assert magpy.info(compiled).lifted

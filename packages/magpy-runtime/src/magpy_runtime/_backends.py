@@ -191,11 +191,20 @@ def with_fake_inputs(
         torch.set_grad_enabled(grad)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
-    reach = partial_reach(module) if torch.is_grad_enabled() else {}
-    gradients = any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
-    graph, refused = rerunnable(module) if gradients else (None, "")
+    finish = gradients_of_eager(module, inputs)
     with _torch.tracing(fake_mode):
-        run = backend(module, fakes)
-    if gradients:
-        run = with_double_backward(run, graph, refused)
-    return with_missing_gradients(run, reach)
+        return finish(backend(module, fakes))
+
+
+def gradients_of_eager(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[[Compiled], Compiled]:
+    """What makes a graph's gradients those of eager once AOTAutograd has compiled it.
+
+    Args:
+        module: the graph, before a backend uses it up.
+        inputs: inputs like those of a call.
+    """
+    reach = partial_reach(module) if torch.is_grad_enabled() else {}
+    if not any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs):
+        return lambda run: with_missing_gradients(run, reach)
+    graph, refused = rerunnable(module)
+    return lambda run: with_missing_gradients(with_double_backward(run, graph, refused), reach)

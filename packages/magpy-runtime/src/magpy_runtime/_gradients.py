@@ -77,7 +77,7 @@ def with_missing_gradients(run: Run, reach: dict[int, frozenset[int]]) -> Run:
             found = run(*inputs)
             masks.watch(found)
             return found
-        places = [place for place in reach if inputs[place].requires_grad and inputs[place].is_floating_point()]
+        places = [place for place in reach if _may_have_gradient(inputs[place])]
         if not places:
             return run(*inputs)
         state = _State()
@@ -122,7 +122,8 @@ class _Masks:
         if len(edges) != len(tensors) or not all(map(_leads_to, edges, [inputs[place] for place in tensors])):
             return None
         numbers = {place: number for number, place in enumerate(tensors)}
-        return cls(next(iter(places.values())), places, {numbers[place]: found for place, found in reach.items()})
+        of_gradients = {numbers[place]: found for place, found in reach.items() if place in numbers}
+        return cls(next(iter(places.values())), places, of_gradients)
 
     def watch(self, outputs: Any) -> None:
         """Take away, in each backward pass, what is not there."""
@@ -163,6 +164,10 @@ def _watch(state: _State, node: Any, places: dict[int, int]) -> None:
         state.given = frozenset(place for number, place in places.items() if grads[number] is not None)
 
     node.register_prehook(note)
+
+
+def _may_have_gradient(each: Any) -> bool:
+    return isinstance(each, torch.Tensor) and each.requires_grad
 
 
 def _has_history(tensor: Any) -> bool:

@@ -23,8 +23,9 @@ import torch
 import torch.fx
 
 from . import _torch
-from ._backends import with_fake_inputs
+from ._backends import gradients_of_eager, with_fake_inputs
 from ._below_autograd import below_autograd, dispatched, is_torch_alone
+from ._choosing import choosing, copied, may_choose
 from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._measuring import compare, is_slower, keeping_random, takes_less
 from ._packages import PackageCache
@@ -74,6 +75,10 @@ class Inductor:
         own = {name: value for name, value in self.options.items() if name != ENTRY_OPTION}
         return {"fallback_random": True, **own}
 
+    def may_choose(self, inputs: list[Any]) -> bool:
+        """Whether a graph of varying sizes may turn out to run operator by operator; its random numbers are the same then."""
+        return self.entry == "auto" and bool(self.settings["fallback_random"]) and may_choose(inputs)
+
     def __call__(self, module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None = None) -> Run:
         """Compile a graph.
 
@@ -87,7 +92,8 @@ class Inductor:
             `functional`, which is true, and `boxed`, which is the code: it takes a list of the inputs that it may empty.
         """
         if any(map(_torch.is_symbolic, inputs)):  # handed on by another backend, from a graph of varying sizes
-            return labelled(cast(Run, _torch.compile_fx(module, inputs, config_patches=self.settings)), "compile_fx")
+            finish = gradients_of_eager(module, inputs)
+            return labelled(finish(_torch.compile_fx(module, inputs, config_patches=self.settings)), "compile_fx")
         frozen = tuple(sorted(set(hints.held) - set(hints.updated))) if self.freeze and hints is not None else ()
         if frozen and hints is not None and not _needs_gradients(inputs):
             from ._freezing import compile_frozen
@@ -156,12 +162,14 @@ def _or_eager(
     entry: Entry,
 ) -> Run:
     """The graph as compiled code, or as it is where its operators by themselves are faster than the code."""
-    if entry != "auto" or hints is None or hints.updated or hints.random or _needs_gradients(inputs):
+    if entry != "auto" or hints is None or hints.random:
         return compile_it(module)
-    original = copy.deepcopy(module)
+    original = copied(module)
     run = compile_it(module)
-    if not getattr(run, "repeatable", False) or not is_slower(run, original.forward, inputs):
-        return run
+    repeatable = getattr(run, "repeatable", False) and not hints.updated and not _needs_gradients(inputs)
+    if not repeatable or not is_slower(run, original.forward, inputs):
+        behind_wrapper = getattr(run, "entry", None) == "compile_fx" and may_choose(inputs)
+        return choosing(run, original.forward) if behind_wrapper else run
 
     def eagerly(*inputs: Any) -> Any:
         return original.forward(*inputs)

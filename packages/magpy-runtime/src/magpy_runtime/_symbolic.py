@@ -19,10 +19,12 @@ from ._backends import (
     UnsupportedGraphError,
     eager,
     for_functionalization,
+    gradients_of_eager,
     runs_examples,
     share_memory,
     unwrapped,
 )
+from ._choosing import choosing, copied
 from ._graph_facts import updates
 from ._inductor import Inductor
 
@@ -158,16 +160,23 @@ class SymbolicGraph:
             raise NotSymbolic(str(error)) from error
         if self._aliases and updates(self.module):
             raise NotSymbolic("inputs that share memory are updated in place")
+        original = copied(self.module)
         floats = self._floats_as_tensors()
+        finish = gradients_of_eager(self.module, self.fakes)
         try:
             with _torch.tracing(self._mode), _torch.convolutions_by_hint():
                 if isinstance(backend, Inductor):
-                    compiled = _torch.compile_fx(self.module, self.fakes, config_patches=backend.settings)
+                    compiled = finish(_torch.compile_fx(self.module, self.fakes, config_patches=backend.settings))
+                elif (inner := unwrapped(backend)) is not backend:
+                    compiled = finish(inner(self.module, self.fakes))
                 else:
-                    compiled = unwrapped(backend)(self.module, self.fakes)
+                    compiled = backend(self.module, self.fakes)
         except Exception as error:
             raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
-        return _with_floats(compiled, floats) if floats else compiled
+        run = _with_floats(compiled, floats) if floats else compiled
+        if isinstance(backend, Inductor) and backend.may_choose(self.fakes):
+            return choosing(run, original.forward)
+        return run
 
     def _floats_as_tensors(self) -> tuple[int, ...]:
         """Backends take floats as tensors of no dimensions whose item is read in the graph, where it is no tensor's dtype."""
