@@ -111,7 +111,7 @@ class AttributeRules(State):
         """A data descriptor answers; `node` is the external object's, or None."""
         kind = type(found)
         if kind is property:
-            return self.accessor(found, "fget")
+            return self.accessor(found, "fget", (obj,))
         if kind in _C_MEMBERS:
             if node is not None:
                 self.member(node, obj, name, found)
@@ -122,13 +122,19 @@ class AttributeRules(State):
             return True
         return self.python_descriptor(found, "__get__")
 
-    def accessor(self, found: property, part: str) -> bool:
-        """A property's getter, setter or deleter is called."""
+    def accessor(self, found: property, part: str, args: tuple[Any, ...]) -> bool:
+        """A property's getter, setter or deleter is called. Gives whether C code answers, without Python's."""
         function = getattr(found, part)
         node = self.find(found)
         if function is not None and node is not None and node.external:
             self.follow(node, Key(EdgeKind.MEMBER, part), function)
-        return function is None or not self.callable_facts(function)
+        if function is None:
+            return True
+        if self.callable_facts(function):
+            return False
+        if self.call(function, args, {}) is not None:
+            raise self.boundary("unannotated-call", f"a property of {type(function).__qualname__}")
+        return not self.runs_python(function)
 
     def python_descriptor(self, found: Any, name: str) -> bool:
         """A descriptor whose class says how it is read."""
@@ -282,7 +288,10 @@ class AttributeRules(State):
         if found is not NULL and self.is_data_descriptor(found):
             kind = type(found)
             if kind is property:
-                self.accessor(found, "fdel" if value is NULL else "fset")
+                if value is NULL:
+                    self.accessor(found, "fdel", (obj,))
+                else:
+                    self.accessor(found, "fset", (obj, value))
                 return None
             if kind is types.MemberDescriptorType:
                 if not external or node is None:
@@ -371,4 +380,12 @@ class AttributeRules(State):
 
     def callable_facts(self, function: Any) -> bool:
         """Note what calling `function` depends on; gives whether Python code will run. See `CallRules`."""
+        raise NotImplementedError
+
+    def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Before a call: note what it depends on. See `CallRules`."""
+        raise NotImplementedError
+
+    def runs_python(self, function: Any) -> bool:
+        """Whether calling an object runs a Python function. See `CallRules`."""
         raise NotImplementedError

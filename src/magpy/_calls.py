@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import gc
+import itertools
 import operator
 import types
 import weakref
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Any, Final, cast
 
 from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
 from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, instance_dict
 
 from ._attributes import Pending
-from ._reading import GETTERS, ITERATORS, NOTHING, ReadingRules
+from ._reading import GETTERS, ITERATORS, NOTHING, PEEKED, ReadingRules
 from ._state import is_atom, is_mutable_type
 
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _BINDING: Final = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _BOUND: Final = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+_LOOKS_AT: Final[dict[Any, tuple[str, ...]]] = {
+    int: ("__int__", "__index__", "__trunc__"), float: ("__float__", "__index__"), abs: ("__abs__",), len: ("__len__",),
+    bool: ("__bool__", "__len__"), str: ("__str__", "__repr__"),
+}  # fmt: skip
+"""Functions that only call special methods of what they are given."""
+
+_ONE_BY_ONE: Final = frozenset(
+    {
+        filter, sorted, min, max, list.sort, itertools.filterfalse, itertools.takewhile, itertools.dropwhile,
+        itertools.groupby, itertools.starmap,
+    }
+)  # fmt: skip
+"""C code that calls a function with one element after the other; `starmap` with those of each."""
+
+_LAZY: Final = frozenset(
+    {itertools.filterfalse, itertools.takewhile, itertools.dropwhile, itertools.groupby, itertools.starmap}
+)
+_FEW: Final = 10_000
+_OVER_PLAIN: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))
+_CALL_OF_CLASSES: Final = type.__dict__["__call__"]
 _CONSTRUCTORS: Final = ("__new__", "__init__")
 _MODE: Final = "a mode, guarded"
 _GUARDED_MODES: Final = frozenset(
@@ -122,8 +145,11 @@ class CallRules(ReadingRules):
                 found = self.lookup(kind, "__call__")
                 if found is NULL:
                     return None  # raises TypeError
-                args = (function, *args)
-                function = found
+                if type(found) in _BINDING:
+                    args = (function, *args)
+                elif type(found) is not staticmethod and hasattr(type(found), "__get__"):
+                    raise self.boundary("unannotated-call", f"{kind.__qualname__}.__call__")
+                function = _function(found)
                 continue
             return self.native(function, args, keywords)
 
@@ -221,6 +247,9 @@ class CallRules(ReadingRules):
             if type(call) is types.FunctionType:
                 self.use_function(call)
                 return None
+            if call is not _CALL_OF_CLASSES:
+                args = (cls, *args) if type(call) in _BINDING else args
+                return self.native(_function(call), args, keywords)
         if not is_mutable_type(cls):
             annotation = self.registry.lookup(cls)
             if annotation is None:
@@ -328,7 +357,7 @@ class CallRules(ReadingRules):
         if each.alike and self.info(type(value)).tensor:
             return  # only numbers are looked at
         if each.called:
-            self.called(value, values[:index] + values[index + 1 :])
+            self.called(value, values[:index] + values[index + 1 :], function)
             others = values[:index] + values[index + 1 :]
             names = tuple(name for other in form.inputs for name in other.element_operators)
             self.results_used(function, value, names, others)
@@ -370,6 +399,8 @@ class CallRules(ReadingRules):
 
     def special(self, obj: Any, name: str, others: tuple[Any, ...]) -> Any:
         """C code calls a special method of `obj`: Python code is monitored, C code is annotated."""
+        if name == "__mod__" and issubclass(type(obj), (str, bytes)) and self.asks_for_keys(obj, others[0]):
+            raise self.boundary("unannotated-call", f"% of a {type(others[0]).__qualname__}")
         if is_atom(obj):
             for other in others:
                 if not is_atom(other) and self.find(other) is not None and not self.info(type(other)).tensor:
@@ -405,8 +436,13 @@ class CallRules(ReadingRules):
         finally:
             self.asking.discard(pair)
 
-    def called(self, function: Any, others: tuple[Any, ...]) -> None:
-        """C code calls `function` with elements of the other inputs."""
+    def asks_for_keys(self, form: str | bytes, obj: Any) -> bool:
+        """Whether a format string asks an object for keys, which one of more than plain items answers as it likes."""
+        named = str.find(form, "%(") if isinstance(form, str) else bytes.find(form, b"%(")
+        return named >= 0 and type(obj) not in (tuple, list, dict) and not is_atom(obj)
+
+    def called(self, function: Any, others: tuple[Any, ...], caller: Any = None) -> None:
+        """C code, `caller`, calls `function` with elements of the other inputs."""
         if function is None:  # `filter(None, ...)`: the truth of each element
             for other in others:
                 for element in self.members(other):
@@ -425,7 +461,12 @@ class CallRules(ReadingRules):
         bound = front + bound
         if annotation is None or self.calls_unknown(annotation, bound):
             raise self.boundary("unannotated-call", describe(base))
-        if annotation.as_op_node is not None or id(base) in self.specials:
+        if annotation.as_op_node is not None:
+            return
+        exact = self.exact_calls(caller, others)
+        if id(base) in self.specials:
+            if exact is None or any(self.specials[id(base)]((*bound, *each), keywords) is not None for each in exact):
+                raise self.boundary("unannotated-call", f"{describe(base)}, called by C code")
             return
         unbound = (*annotation.inputs[len(bound) :], annotation.rest)
         if not annotation.pure_closure or (
@@ -433,6 +474,11 @@ class CallRules(ReadingRules):
             and (any(each is not None and each.in_place for each in unbound) or self.touches_external(bound))
         ):
             raise self.boundary("impure-call", describe(base))
+        if exact is not None:
+            for passed in exact:
+                if annotation.for_call(len(bound) + len(passed), keywords) is not None:
+                    self.apply(base, annotation, (*bound, *passed), keywords)
+            return
         containers = [each for each in others if not is_atom(each)]
         for container in containers:
             peeked = self.peek(container)
@@ -448,6 +494,60 @@ class CallRules(ReadingRules):
                 and any(each.value_read not in NOTHING or each.operators for each in annotation.all_inputs())
             ):
                 self.only_plain(base, container)
+
+    def iterated(self, obj: Any) -> None:
+        """`iter` is called on an object and the outcome is drained. What a map goes over may have changed since."""
+        super().iterated(obj)
+        if type(obj) in (map, filter):
+            function, *iterators = obj.__reduce__()[1]
+            self.called(function, tuple(iterators), type(obj))
+        elif type(obj) in _LAZY:
+            parts = [each for each in gc.get_referents(obj) if each is not type(obj)]
+            iterators = [each for each in parts if type(each) in PEEKED]
+            if len(iterators) == 1 and len(parts) == 2:
+                [function] = [each for each in parts if each is not iterators[0]]
+                self.called(function, tuple(iterators), type(obj))
+                self.results_used(type(obj), function, (), tuple(iterators))
+
+    def step(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before the iterator on top of the stack is asked for its next element."""
+        super().step(inputs, arg)
+        if type(inputs[-1]) in (map, filter):
+            self.next_called(inputs[-1])
+
+    def next_called(self, iterator: Any) -> None:
+        """A map or filter is advanced by one: its function gets the next element of what it goes over."""
+        function, *iterators = iterator.__reduce__()[1]
+        if all(type(each) in PEEKED for each in iterators):
+            heads = tuple((next(copy.copy(each), None),) for each in iterators)
+            self.called(function, heads, type(iterator))
+
+    def exact_calls(self, caller: Any, others: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
+        """The arguments with which C code will call a function, call by call; None where nobody knows."""
+        if caller is map:
+            given = [self.contents(each) for each in others]
+            return None if any(each is None for each in given) else list(zip(*cast("list[Any]", given), strict=False))
+        containers = [each for each in others if not is_atom(each)]
+        if caller not in _ONE_BY_ONE or len(containers) != 1:
+            return None
+        elements = self.contents(containers[0])
+        if elements is None:
+            return None
+        if caller is not itertools.starmap:
+            return [(each,) for each in elements]
+        return [tuple(each) for each in elements] if all(type(each) in (tuple, list) for each in elements) else None
+
+    def contents(self, obj: Any) -> Collection[Any] | None:
+        """What an iteration over an object of the interpreter's own will give; None where nobody knows."""
+        if type(obj) in (str, bytes) or (type(obj) is range and len(obj) <= _FEW):
+            return obj  # type: ignore[no-any-return]
+        if type(obj) in _OVER_PLAIN and operator.length_hint(obj) <= _FEW:
+            return tuple(copy.copy(obj))
+        peeked = self.peek(obj)
+        if peeked is not None or is_atom(obj):
+            return peeked
+        info = self.info(type(obj))
+        return None if info.base is None or info.mutable else self.elements(obj)
 
     def taken_apart(self, function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """What calling `function` calls in the end, and the arguments in front of the call's own.
@@ -500,10 +600,11 @@ class CallRules(ReadingRules):
             self.follow(node, Key(EdgeKind.MEMBER, "__self__"), function.__self__)
 
     def only_plain(self, function: Any, iterator: Any) -> None:
-        """An annotated C function is called on what an iterator yields, which nobody sees: it must need no facts."""
-        if function in (int, float, str, bool, len, abs):
-            return
-        raise self.boundary("unannotated-call", f"{describe(function)} on a {type(iterator).__qualname__}")
+        """An annotated C function is called on what an iterator yields, which no instruction shows."""
+        names = _LOOKS_AT.get(function)
+        if names is None:
+            raise self.boundary("unannotated-call", f"{describe(function)} on a {type(iterator).__qualname__}")
+        self.elements_used(iterator, names)
 
     def asked(self, name: str, found: Any) -> None:
         """C code calls the special method `name`, which is `found`. See `UseRules`."""
@@ -533,7 +634,24 @@ def _function(found: Any) -> Any:
 
 
 def describe(function: Any) -> str:
-    """A callable's name for messages."""
-    module = getattr(function, "__module__", None) or getattr(getattr(function, "__objclass__", None), "__module__", "")
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__qualname__
+    """A callable's name for messages. None of the program's code runs."""
+    kind = type(function)
+    names: dict[str, Any] = {}
+    if not issubclass(kind, type) and is_mutable_type(kind):  # it may have a `__getattr__`
+        names = instance_dict(function) or {}
+        holder: Any = kind
+    else:
+        holder = function
+    module = names.get("__module__") or _attribute(holder, "__module__")
+    module = module or _attribute(_attribute(holder, "__objclass__"), "__module__")
+    name = names.get("__qualname__") or names.get("__name__") or _attribute(holder, "__qualname__")
+    name = name or _attribute(holder, "__name__") or _attribute(kind, "__qualname__")
     return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+def _attribute(obj: Any, name: str) -> Any:
+    """An attribute of a class, whatever its metaclass says, or of an object of the interpreter's own."""
+    if issubclass(type(obj), type):
+        descriptor = type.__dict__.get(name)
+        return None if descriptor is None else descriptor.__get__(obj)
+    return getattr(obj, name, None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from magpy_annotations import unbind
-from magpy_runtime.capture import NULL, type_lookup
+from magpy_runtime.capture import NULL, instance_dict, type_lookup
 from magpy_runtime.segments import (
     EXHAUSTED,
     Entry,
@@ -33,6 +33,7 @@ from magpy_runtime.segments import (
 )
 
 from . import _env
+from ._state import is_mutable_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +201,15 @@ def _keyword_names(code: types.CodeType, index: int) -> tuple[str, ...]:
 
 
 def _name(function: Any) -> str:
-    name = getattr(function, "__qualname__", None) if callable(function) else None
+    kind = type(function)
+    if not issubclass(kind, type) and is_mutable_type(kind):  # it may have a `__getattr__`
+        names = instance_dict(function) or {}
+        name, module = names.get("__qualname__"), names.get("__module__")
+    else:
+        name = getattr(function, "__qualname__", None) if callable(function) else None
+        module = getattr(function, "__module__", None)
     if type(name) is not str:
-        return f"a {type(function).__qualname__}"
-    module = getattr(function, "__module__", None)
+        return f"a {kind.__qualname__}"
     return f"{module}.{name}" if type(module) is str and module not in ("builtins", "__main__") else name
 
 

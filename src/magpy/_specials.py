@@ -6,6 +6,7 @@ Each rule takes `(args, keywords)` of a call and gives what `CallRules.call` giv
 from __future__ import annotations
 
 import _abc  # type: ignore[import-not-found]
+import _string  # type: ignore[import-not-found]
 import _warnings
 import abc
 import collections
@@ -86,6 +87,10 @@ class SpecialRules(OperationRules):
             gc.enable: self.impure,
             gc.disable: self.impure,
             callable: self.callable_check,
+            str.format: functools.partial(self.formatted, str.format),
+            str.format_map: functools.partial(self.formatted, str.format_map),
+            str.__mod__: functools.partial(self.formatted, str.__mod__),
+            bytes.__mod__: functools.partial(self.formatted, bytes.__mod__),
             next: self.next_element,
             memoryview: self.memory_view,
             _abc._abc_instancecheck: self.abstract_instance,
@@ -157,6 +162,20 @@ class SpecialRules(OperationRules):
             raise self.boundary("value-identity", f"the bytes of a {type(args[0]).__qualname__} were counted")
         raise self.boundary("impure-call", "sys.getsizeof")
 
+    def formatted(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`str.format`: fields may name attributes and items of the arguments, and a mapping may do more than give them."""
+        if function.__name__ == "__mod__":
+            if len(args) == 2 and self.asks_for_keys(args[0], args[1]):
+                raise self.boundary("unannotated-call", f"% of a {type(args[1]).__qualname__}")
+        elif args and issubclass(type(args[0]), str) and _names_parts(str.__str__(args[0])):
+            raise self.boundary(
+                "unannotated-call", f"str.{function.__name__} with attributes or items of its arguments"
+            )
+        if function is str.format_map and len(args) == 2 and type(args[1]) is not dict:
+            raise self.boundary("unannotated-call", f"str.format_map of a {type(args[1]).__qualname__}")
+        annotation = self.registry.lookup(function)
+        return None if annotation is None else self.apply(function, annotation, args, keywords)
+
     def impure(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A call whose answer differs in a monitored run."""
         raise self.boundary("impure-call", "state of the garbage collector")
@@ -170,6 +189,8 @@ class SpecialRules(OperationRules):
         if self.is_external_iterator(args[0]):
             self.step(args[:1], None)
             return None
+        if args and type(args[0]) in (map, filter):
+            self.next_called(args[0])
         annotation = self.registry.lookup(next)
         return None if annotation is None else self.apply(next, annotation, args, keywords)
 
@@ -321,3 +342,16 @@ def replay_warning(
         module=namespace.get("__name__") or "<unknown>",
         registry=namespace.setdefault("__warningregistry__", {}),
     )
+
+
+def _names_parts(template: str) -> bool:
+    """Whether a field of a format string, or of the formats in it, names an attribute or an item."""
+    try:
+        for _, field, form, _ in _string.formatter_parser(template):
+            if field and any(True for _ in _string.formatter_field_name_split(field)[1]):
+                return True
+            if form and "{" in form and _names_parts(form):
+                return True
+    except ValueError:  # the call raises it, too
+        return False
+    return False

@@ -2,7 +2,9 @@
 
 import collections
 import functools
+import itertools
 import json
+import operator
 
 from soundness import keep
 
@@ -94,3 +96,111 @@ def method_of_a_class_without_annotations(c):
     for _ in range(4):
         f = twin.partial(abs)
         yield compiled(f), f.args
+
+
+class Box:
+    """An object with state that C code looks at."""
+
+    def __init__(self, value):
+        self.value = value
+        self.items = [value] * value
+
+
+def _on_boxes(c, function):
+    compiled = c(function)
+    for number in range(8):
+        box = Box(number // 2)
+        yield compiled(box), vars(box)
+
+
+@keep
+def builtins_with_rules_of_their_own_called_in_c(c):
+    yield from _on_boxes(c, lambda box: list(map(getattr, [box], ["value"])))
+    yield from _on_boxes(c, lambda box: list(map(functools.partial(getattr, box), ["value"])))
+    yield from _on_boxes(c, lambda box: list(map(setattr, [box], ["value"], [9])))
+    yield from _on_boxes(c, lambda box: (list(map(functools.partial(setattr, box, "value"), [9])), box.value))
+    yield from _on_boxes(c, lambda box: list(map(delattr, [box], ["value"])))
+    yield from _on_boxes(c, lambda box: list(map(object.__setattr__, [box], ["value"], [9])))
+    yield from _on_boxes(c, lambda box: [dict(each) for each in map(vars, [box])])
+    yield from _on_boxes(c, lambda box: functools.reduce(getattr, ["value"], box))
+    yield from _on_boxes(c, lambda box: list(map(box.__getattribute__, ["value"])))
+
+
+@keep
+def several_arguments_at_a_time(c):
+    yield from _on_boxes(c, lambda box: [list(each) for each in map(map, [len], [[box.items]])])
+    yield from _on_boxes(c, lambda box: list(map(operator.getitem, [[7, *box.items]], [-1])))
+
+
+@keep
+def what_changes_before_it_is_called_in_c(c):
+    def later(box):
+        given = []
+        lengths = map(len, given)
+        given.append(box.items)
+        return list(lengths)
+
+    def meanwhile(box):
+        given, found = [[]], []
+        for length in map(len, given):
+            found.append(length)
+            if len(given) < 3:
+                given.append(box.items)
+        return found
+
+    def by_hand(box):
+        given = [[]]
+        lengths = map(len, given)
+        given[0] = box.items
+        return next(lengths)
+
+    def taken(box):
+        given = []
+        taken = itertools.takewhile(operator.attrgetter("value"), given)
+        given.append(box)
+        return len(list(taken))
+
+    for function in (later, meanwhile, by_hand, taken):
+        yield from _on_boxes(c, function)
+
+
+@keep
+def what_a_generator_yields_to_c(c):
+    yield from _on_boxes(c, lambda box: list(map(len, (each for each in [box.items]))))
+    yield from _on_boxes(c, lambda box: list(map(bool, (each for each in [box.items]))))
+    yield from _on_boxes(c, lambda box: list(map(str, (each for each in [box.items]))))
+
+
+@keep
+def attributes_in_format_strings(c):
+    yield from _on_boxes(c, lambda box: "{0.value}".format(box))  # noqa: UP032
+    yield from _on_boxes(c, lambda box: "{box.items[0]:{box.value}}".format(box=box) if box.value else "")
+    yield from _on_boxes(c, lambda box: "{box.value}".format_map({"box": box}))
+    yield from _on_boxes(c, lambda box: list(map("{0.value}".format, [box])))
+
+
+@keep
+def mappings_of_format_strings(c):
+    counts = collections.defaultdict(int)
+    for form in ("%(a)s".__mod__, "{a}".format_map):
+        compiled = c(lambda counts, form=form: form(counts))
+        for _ in range(4):
+            counts.clear()
+            yield compiled(counts), dict(counts)
+    compiled = c(lambda counts: "%(a)s" % counts)
+    for _ in range(4):
+        counts.clear()
+        yield compiled(counts), dict(counts)
+
+
+@keep
+def properties_of_c_functions(c):
+    log = []
+
+    class Logs:
+        added = property(log.append, log.extend)
+        length = property(lambda self: 4)
+        __call__ = log.append
+
+    yield from ((each, list(log)) for each in _on_lists(c, lambda items: Logs().added and 0))
+    yield from ((each, list(log)) for each in _on_lists(c, lambda items: (Logs()(5), Logs().length)))

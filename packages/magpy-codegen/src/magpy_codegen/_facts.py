@@ -7,6 +7,7 @@ wants to read or to run it (`explain`, strict mode); what both say is held to ag
 from __future__ import annotations
 
 import enum
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +142,13 @@ def _question(fact: HeldFact, name: str, key: str) -> str:
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
+_NAMED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
+"""Types that say their names without running code of the program."""
+
+
 def _hint(obj: Any) -> str:
-    name = getattr(obj, "__name__", None) if callable(obj) or type(obj).__name__ == "module" else None
-    return name if type(name) is str else type(obj).__name__.lower()
+    kind = type(obj)
+    if issubclass(kind, type):
+        return str(type.__dict__["__name__"].__get__(obj))
+    name = getattr(obj, "__name__", None) if kind in _NAMED else None
+    return name if type(name) is str else kind.__name__.lower()
