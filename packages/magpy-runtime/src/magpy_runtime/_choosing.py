@@ -16,11 +16,17 @@ import torch.fx
 
 Run = Callable[..., Any]
 
-_FIRST: Final = 7
+_FIRST: Final = 3
 """How many calls go to the code before the operators by themselves are tried; an odd number."""
 
-_TIMED: Final = 4
-_LONGEST_S: Final = 3e-4
+_FEWEST: Final = 2
+_MOST: Final = 6
+"""How many calls of the operators by themselves are timed; the first ones may find nothing in the processor's caches."""
+
+_LONG_S: Final = 5e-3
+"""Code that takes so long is not compared; first calls may take longer than later ones."""
+
+_SHORT_S: Final = 3e-4
 _CLEARLY: Final = 0.7
 
 
@@ -50,12 +56,15 @@ def choosing(code: Run, eager: Run) -> Run:
         seconds = time.perf_counter() - started
         if number not in (0, _FIRST):  # the first call of either
             (taken if is_code else by_themselves).append(seconds)
-        if number == _FIRST - 1 and min(taken) > _LONGEST_S:
+        if number == _FIRST - 1 and min(taken) > _LONG_S:
             chosen = code
-        elif len(by_themselves) >= _TIMED:
-            chosen = eager if min(by_themselves) < _CLEARLY * min(taken) else code
-            if chosen is eager:
+        elif len(by_themselves) >= _FEWEST:
+            shortest = min(taken)
+            if shortest < _SHORT_S and min(by_themselves) < _CLEARLY * shortest:
+                chosen = eager
                 run.entry = "eager"  # type: ignore[attr-defined]
+            elif len(by_themselves) == _MOST:
+                chosen = code
         return found
 
     run.entry = "compile_fx"  # type: ignore[attr-defined]
