@@ -115,6 +115,17 @@ def test_ahead_of_time(name):
             same(run(*inference), function(*inference))
 
 
+def test_a_package_is_the_same_when_it_was_just_built():
+    linear = nn.Linear(8, 4)
+    x, parameters = torch.randn(3, 8), [linear.weight, linear.bias]
+    function = GRAPHS["linear"][0]
+    with torch.no_grad():
+        for _ in range(2):  # built, and found
+            run = compiled(function, [x, *parameters], "aoti")
+            assert (run.entry, run.functional, callable(run.boxed)) == ("aoti", True, True)
+            same(run(x, *parameters), function(x, *parameters))
+
+
 def test_a_package_is_found_without_compiling(monkeypatch):
     function, inputs = GRAPHS["linear"]
     with torch.no_grad():

@@ -137,7 +137,7 @@ def compile_graph(
         key = None if hints.updated or _needs_gradients(inputs) else packages.key(module, inputs, settings)
         if key is not None and packages.has(key):  # it was built by a process that had looked at the facts
             with contextlib.suppress(Exception):
-                return direct(_below(module, packages.load(key)), "aoti")
+                return _packaged(packages.load(key), is_torch_alone(module))
     again = key is not None or (size < _FEW_LAUNCHES and entry != "compile_fx")
     original = copy.deepcopy(module) if again else None
     compiled = _compile(module, inputs, hints, settings)
@@ -253,18 +253,22 @@ def build(
 ) -> Run:
     """Build a graph ahead of time. It is kept under `key` only after `packages.keep`."""
     path = packages.new(key)
+    of_torch = is_torch_alone(module)
+    loaded: list[Run] = []
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
         with _torch.compile_lock(), torch.no_grad():
             _torch.build_package(gm, fakes, settings, path)
-        return direct(_below(module, packages.load_file(path)), "aoti")
+        loaded.append(packages.load_file(path))
+        return loaded[0]
 
-    return with_fake_inputs(compile_it, module, inputs)
+    with_fake_inputs(compile_it, module, inputs)  # what it gives takes care of gradients, too, and there are none
+    return _packaged(loaded[0], of_torch)
 
 
-def _below(module: torch.fx.GraphModule, call: Run) -> Run:
-    """A package of a graph, below autograd where that changes nothing."""
-    return below_autograd(call) if is_torch_alone(module) else call
+def _packaged(call: Run, of_torch: bool) -> Run:
+    """The code of a package; it is below autograd where all of its operators are torch's own."""
+    return direct(below_autograd(call) if of_torch else call, "aoti")
 
 
 class _NotFunctional(Exception):
