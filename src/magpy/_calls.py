@@ -40,6 +40,9 @@ _ONE_BY_ONE: Final = frozenset(
 _LAZY: Final = frozenset(
     {itertools.filterfalse, itertools.takewhile, itertools.dropwhile, itertools.groupby, itertools.starmap}
 )
+_OF_SETS: Final = (set.__ior__, set.__iand__, set.__isub__, set.__ixor__)
+"""In-place operators that take sets only."""
+
 _FEW: Final = 10_000
 _OVER_PLAIN: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))
 _CALL_OF_CLASSES: Final = type.__dict__["__call__"]
@@ -332,6 +335,10 @@ class CallRules(ReadingRules):
             self.frozen(value) if each.iterated or each.value_read in (Read.ITEMS, Read.DEEP) else value
             for each, value in zip(inputs, values, strict=True)
         ]
+        if function in _OF_SETS:
+            if not issubclass(type(values[1]), (set, frozenset)):  # it gives NotImplemented, and the other one is asked
+                raise self.boundary("unannotated-call", f"{describe(function)} of a {type(values[1]).__qualname__}")
+            copied[1] = frozenset(copied[1]) if type(copied[1]) is tuple else copied[1]
         rest = tuple(copied[1 : len(args)])
         return Pending(node, function, rest, dict(zip(keywords, copied[len(args) :], strict=True)))
 
@@ -366,9 +373,16 @@ class CallRules(ReadingRules):
         if each.operators:
             others = values[:index] + values[index + 1 :]
             for name in each.operators:
-                self.special(value, name, others)
+                if self.special(value, name, others) is not None:
+                    raise self.boundary("impure-call", describe(function))
         elif each.value_read not in NOTHING or each.hashed:
-            if each.hashed:
+            if each.hashed and each.value_read is Read.ITEMS:
+                if not each.iterated:
+                    self.read(value, Read.ITEMS)
+                peeked = self.peek(value)
+                for element in self.elements(value) if peeked is None else peeked:
+                    self.hashed(element)
+            elif each.hashed:
                 self.hashed(value)
             else:
                 self.read(value, each.value_read)
