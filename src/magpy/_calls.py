@@ -477,6 +477,8 @@ class CallRules(ReadingRules):
             raise self.boundary("unannotated-call", describe(base))
         if annotation.as_op_node is not None:
             return
+        if annotation.pure_closure and getattr(caller, "__objclass__", None) is type(base):
+            return  # `ufunc.reduce` and the like: it runs its own callable on what it reads, and writes as it says itself
         exact = self.exact_calls(caller, others)
         if id(base) in self.specials:
             if exact is None or any(self.specials[id(base)]((*bound, *each), keywords) is not None for each in exact):

@@ -42,6 +42,9 @@ IMPURE = _words(
     dump tofile ctypes __array_interface__ __array_struct__ data __dlpack__ __hash__ base
     """
 )
+REDUCTIONS = _words("reduce accumulate reduceat outer")
+"""Methods of ufuncs. `at` changes its first argument, and stays a boundary."""
+
 FUNCTIONS = _words(
     """
     array asarray asanyarray ascontiguousarray zeros ones full zeros_like ones_like full_like
@@ -68,6 +71,8 @@ def derive(owner: str) -> Iterator[Annotation]:
         if isinstance(found, numpy.ufunc) and id(found) not in seen:
             seen.add(id(found))
             yield _ufunc(f"numpy.{name}", found, owner)
+    for name in REDUCTIONS:
+        yield _reduction(f"numpy.ufunc.{name}", owner)
     for name in FUNCTIONS:
         found = getattr(numpy, name, None)
         if found is not None and id(found) not in seen and not isinstance(found, types.FunctionType):
@@ -100,6 +105,22 @@ def _ufunc(target: str, ufunc: Any, owner: str) -> Annotation:
         ),
         keywords=Input(name="kwargs"),
         owner=owner,
+    )
+
+
+def _reduction(target: str, owner: str) -> Annotation:
+    return Annotation(
+        target=target,
+        inputs=(
+            Input(name="self", value_read=Read.NONE, called=True),
+            Input(name="array"),
+            Input(name="out", value_read=Read.ITEMS, in_place=True, optional=True, keyword_only=True),
+        ),
+        rest=Input(name="args", in_place=True),
+        keywords=Input(name="kwargs"),
+        output=Output(relation=Relation.NEW, of="array"),
+        owner=owner,
+        note="a positional argument may be the one that it writes to",
     )
 
 
