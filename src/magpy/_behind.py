@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from magpy_annotations import Registry
-from magpy_codegen import forget_source
 from magpy_runtime import (
     Damage,
-    Dispatcher,
     Record,
     RecordCache,
     RecordingFlag,
@@ -23,19 +19,18 @@ from magpy_runtime import (
     strip,
 )
 from magpy_runtime.capture import resume
-from magpy_runtime.segments import BoundarySite, Point, Tree, following
+from magpy_runtime.segments import BoundarySite, Point, following
 
-from . import _torch
 from ._later import Pending
 from ._lifted import make_monitor
 from ._merging import is_due, merge
 from ._monitor import Monitor, Run, internal_error
 from ._reasons import Boundary as Refusal
 from ._refusals import settle
-from ._verify import Outcome, can_verify
+from ._verify import can_verify
+from ._verifying import Verifying, forget
 
 if TYPE_CHECKING:
-    from ._compiled import Config, Statistics
     from ._nested import Nested
 
 ATTEMPTS: Final = 3
@@ -44,13 +39,9 @@ ATTEMPTS: Final = 3
 recording: Final = RecordingFlag()
 
 
-class Behind(Dispatcher):
+class Behind(Verifying):
     """Serves what comes behind boundaries. The loop is native (`go_on`); see `chain.c` for what it asks of this class."""
 
-    config: Config
-    cache: RecordCache
-    tree: Tree
-    statistics: Statistics
     pending: Pending
     lock: threading.Lock
 
@@ -202,17 +193,6 @@ class Behind(Dispatcher):
     def _frames(self) -> Nested:
         raise NotImplementedError
 
-    def _verified_chain(
-        self, record: Record, bound: tuple[Any, ...], native: Callable[[], Any], roots: list[tuple[str, Any]]
-    ) -> Outcome:
-        raise NotImplementedError
-
-    def _told(self, outcome: Outcome) -> Any:
-        raise NotImplementedError
-
-    def _note(self, boundary: Refusal) -> str:
-        raise NotImplementedError
-
     def _wrap(self, record: Record) -> None:
         raise NotImplementedError
 
@@ -225,16 +205,5 @@ class Behind(Dispatcher):
     def _watched(self, monitor: Monitor, run: Run, point: Point | None) -> Any:
         raise NotImplementedError
 
-    def _registry(self) -> Registry:
-        raise NotImplementedError
 
-
-def forget(record: Record) -> None:
-    """Undo what keeps a record's parts alive or known after it was dropped; calls that use it now are not disturbed."""
-    forget_source(record.guard)  # type: ignore[arg-type]
-    forget_source(record.mock)  # type: ignore[arg-type]
-    if record.graph is not None:
-        _torch.dismantle(record.graph.graph)
-
-
-__all__ = ["ATTEMPTS", "Behind", "forget", "recording"]
+__all__ = ["ATTEMPTS", "Behind", "recording"]

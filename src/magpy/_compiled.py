@@ -30,8 +30,7 @@ from magpy_runtime.capture import NULL, call_below, instance_dict
 from magpy_runtime.segments import Point, Tree, line_of
 
 from . import _torch
-from ._behind import ATTEMPTS, Behind, forget, recording
-from ._chains import chain
+from ._behind import ATTEMPTS, Behind, recording
 from ._disk import Shelf
 from ._later import Pending
 from ._lifted import make_monitor
@@ -40,9 +39,10 @@ from ._nested import Nested, Root, root_codes
 from ._observe import tell
 from ._reasons import Boundary as Refusal
 from ._recording import Draft, make_draft
-from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, warn
+from ._refusals import FullGraphError, NotCompiled, NotCompiledWarning, settle, shown_name, warn
 from ._state import is_own
-from ._verify import Outcome, VerificationWarning, can_verify, verify, verify_chain
+from ._verify import can_verify
+from ._verifying import forget
 
 _LONGEST_WAIT: Final = 1 << 16
 _REFUSALS: Final = 8
@@ -197,82 +197,6 @@ class Compiled(Behind):
         self._refuse(problem)
         return result
 
-    def _verified(self, record: Record, bound: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Serve a hit natively, and compare with what the record gives in a copy of the process."""
-
-        def served() -> Any:
-            result = record.mock(bound, record.run)
-            if record.raises:
-                raise_built(result)
-            return result
-
-        def program() -> Any:
-            with _torch.compiling():  # as the record was made
-                return self.target(*args, **kwargs)
-
-        def watch() -> list[str]:
-            monitor = Monitor(registry())
-            monitor.prepare(None, None, self.cache.unstable)
-            run = monitor.run(self.target, args, kwargs)
-            if run.failure is not None:
-                return [str(run.failure)]
-            failure = self._draft(monitor, run)
-            if failure is not None:
-                return [str(failure)]
-            return new_facts(record, monitor.drafts[-1][1].record)
-
-        outcome = verify(program, served, watch, self._roots(args, kwargs), self.config.backend_name)
-        record.hits += 1
-        if outcome.difference is not None:
-            self._drop(record)
-        return self._told(outcome)
-
-    def _roots(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-        """What a call can reach, by name."""
-        roots = [(f"argument {number}", arg) for number, arg in enumerate(args)]
-        roots += [(f"argument {name}", arg) for name, arg in kwargs.items()]
-        return [*roots, ("the function", self.target)]
-
-    def _verified_chain(
-        self, record: Record, bound: tuple[Any, ...], native: Callable[[], Any], roots: list[tuple[str, Any]]
-    ) -> Outcome:
-        """Compare what a segment and those that follow it give in a copy of the process with what the program gives."""
-        trail: list[int] = []
-
-        def program() -> Any:
-            with _torch.compiling():  # as the records were made
-                return native()
-
-        outcome = verify_chain(program, chain(record, bound, trail), trail, roots, self.config.backend_name)
-        if not outcome.served:
-            if outcome.again:
-                record.verified -= 1
-            self._note(Refusal("unverified", outcome.unverified or ""))
-            return outcome
-        for cache in (self.cache, *[point.cache for point in [*self.tree.points.values()]]):
-            for each in cache.records:
-                used = outcome.trail.count(id(each))
-                each.hits += used
-                each.verified += bool(used) and each is not record
-                if used and outcome.difference is not None:
-                    cache.discard(each)
-                    forget(each)
-        return outcome
-
-    def _told(self, outcome: Outcome) -> Any:
-        """A call was served natively, for verification: say what was found, and give what the program gave."""
-        self.statistics.hits += 1
-        if outcome.unverified is not None:
-            self._note(Refusal("unverified", outcome.unverified))
-        if outcome.difference is not None:
-            missing = f"; not guarded: {'; '.join(outcome.missing[:3])}" if outcome.missing else ""
-            boundary = Refusal("verification-failed", outcome.difference + missing)
-            self._note(boundary)
-            warn(_name(self.target), boundary, VerificationWarning)
-        if outcome.error is not None:
-            raise_again(outcome.error)
-        return outcome.result
-
     def _guard_failed(self, problem: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A guard raised: its record goes."""
         for record in self.cache.records:
@@ -286,13 +210,13 @@ class Compiled(Behind):
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         fullgraph = self.config.fullgraph
         if is_disabled(self.target):
-            self._refuse(Refusal("disabled", _name(self.target)))
+            self._refuse(Refusal("disabled", shown_name(self.target)))
             return self._native(args, kwargs)
         if self.late is not None:
             late, self.late = self.late, None
             raise late
         if self.pending and self.pending.covers(self.cache, args, kwargs):
-            self._note(Refusal("compiling", _name(self.target)))
+            self._note(Refusal("compiling", shown_name(self.target)))
             return self._native(args, kwargs)
         if not fullgraph and (self.failures >= ATTEMPTS or self.wait):
             if self.wait:
@@ -610,7 +534,7 @@ class Compiled(Behind):
                 raise error
         elif not self.warned:
             self.warned = True
-            warn(_name(self.target), boundary)
+            warn(shown_name(self.target), boundary)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -703,30 +627,11 @@ def monitor_hint(monitor: Monitor) -> Any:
     return monitor.hint
 
 
-def new_facts(old: Record, new: Record) -> list[str]:
-    """What the guard of a record checks that another one's does not, in words: the reads, then those with other answers."""
-
-    def checks(record: Record) -> dict[str, str]:
-        lines = f"{record.guard_source}{record.held_source()[0]}".splitlines()
-        pairs = [line.strip().partition("  # ") for line in lines if "  # " in line]
-        return {words: code.partition(": return")[0] for code, _, words in pairs}
-
-    known, found = checks(old), checks(new)
-    unread = [words for words in found if words not in known]
-    return unread + [words for words, code in found.items() if known.get(words, code) != code]
-
-
 def is_disabled(target: Any) -> bool:
     """Whether `magpy.disable` was applied to a callable. Runs no user code."""
     while isinstance(target, types.MethodType):
         target = target.__func__
     return (instance_dict(target) or {}).get("__magpy_disable__") is True
-
-
-def _name(target: Any) -> str:
-    if isinstance(target, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
-        return target.__qualname__
-    return type(target).__qualname__
 
 
 __all__ = [

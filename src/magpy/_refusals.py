@@ -7,6 +7,7 @@ import traceback
 import types
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 from magpy_runtime import strip
 
@@ -94,4 +95,20 @@ def warn(name: str, boundary: Boundary, category: type[Warning] | None = None) -
         # warnings are errors here, but what the program does must not depend on MagPy
 
 
-__all__ = ["FullGraphError", "NotCompiled", "NotCompiledWarning", "Unsupported", "settle", "strip", "warn"]
+def shown_name(target: Any) -> str:
+    """A callable in words."""
+    if isinstance(target, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
+        return target.__qualname__
+    return type(target).__qualname__
+
+
+__all__ = [
+    "FullGraphError",
+    "NotCompiled",
+    "NotCompiledWarning",
+    "Unsupported",
+    "settle",
+    "shown_name",
+    "strip",
+    "warn",
+]
