@@ -43,6 +43,7 @@ _LAZY: Final = frozenset(
 _OF_SETS: Final = (set.__ior__, set.__iand__, set.__isub__, set.__ixor__)
 """In-place operators that take sets only."""
 
+_GETSTATE: Final[Any] = object.__dict__["__getstate__"]
 _FEW: Final = 10_000
 _OVER_PLAIN: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))
 _CALL_OF_CLASSES: Final = type.__dict__["__call__"]
@@ -428,6 +429,8 @@ class CallRules(ReadingRules):
             return None
         if found is NULL or info.tensor:
             return None
+        if found is _GETSTATE:
+            self.read_state(obj)
         if info.base is None and any(self.info(type(other)).tensor for other in others):
             return None  # a number's own method declines a tensor; the tensor's is reported by the function mode
         annotation = self.registry.lookup(found)
@@ -449,6 +452,20 @@ class CallRules(ReadingRules):
             return self.apply(found, annotation, passed, {})
         finally:
             self.asking.discard(pair)
+
+    def read_state(self, obj: Any) -> None:
+        """`object.__getstate__`: all attributes in the instance's dictionary and its slots."""
+        node = self.find(obj)
+        if node is None or not node.external:
+            return
+        self.no_hidden_state(type(obj))
+        place = self.dictionary(node, obj)
+        if place is not None:
+            self.read_items(*place)
+        for base in type(obj).__mro__:
+            for name, found in vars(base).items():
+                if type(found) is types.MemberDescriptorType and is_mutable_type(base):
+                    self.member(node, obj, name, found)
 
     def asks_for_keys(self, form: str | bytes, obj: Any) -> bool:
         """Whether a format string asks an object for keys, which one of more than plain items answers as it likes."""

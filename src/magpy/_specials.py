@@ -87,6 +87,7 @@ class SpecialRules(OperationRules):
             gc.enable: self.impure,
             gc.disable: self.impure,
             callable: self.callable_check,
+            object.__dict__["__getstate__"]: self.get_state,
             str.format: functools.partial(self.formatted, str.format),
             str.format_map: functools.partial(self.formatted, str.format_map),
             str.__mod__: functools.partial(self.formatted, str.__mod__),
@@ -97,6 +98,8 @@ class SpecialRules(OperationRules):
             _abc._abc_subclasscheck: self.abstract_check,
             _warnings._filters_mutated: self.nothing,  # type: ignore[attr-defined]
         }
+        for descriptor in (types.MemberDescriptorType, types.GetSetDescriptorType):
+            rules[descriptor.__dict__["__get__"]] = self.descriptor_get
         for kind in (type(threading.Lock()), type(threading.RLock())):
             for name in ("__enter__", "__exit__", "acquire", "release"):
                 rules[kind.__dict__[name]] = self.lock
@@ -161,6 +164,16 @@ class SpecialRules(OperationRules):
         if args and not is_atom(args[0]) and (node is None or not node.external or node.mutated):
             raise self.boundary("value-identity", f"the bytes of a {type(args[0]).__qualname__} were counted")
         raise self.boundary("impure-call", "sys.getsizeof")
+
+    def descriptor_get(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`descriptor.__get__(obj)` of a slot, or of what a C class gives, called by name."""
+        node = self.find(args[1]) if len(args) > 1 else None
+        if node is not None and node.external and args[1] is not None:
+            self.member(node, args[1], args[0].__name__, args[0])
+
+    def get_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`object.__getstate__`."""
+        return self.special(args[0], "__getstate__", ()) if args else None
 
     def formatted(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`str.format`: fields may name attributes and items of the arguments, and a mapping may do more than give them."""
