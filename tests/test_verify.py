@@ -237,3 +237,28 @@ def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
         magpy.compile(scaled, verify="1")  # type: ignore[call-overload]
     monkeypatch.setattr("magpy._api.VERIFY", "3")
     assert magpy.compile(scaled, backend="eager").__magpy__.config.verify == 3  # type: ignore[attr-defined]
+
+
+def factors(a: torch.Tensor) -> torch.Tensor:
+    """A graph that raises for some values."""
+    return torch.linalg.cholesky(a) * 2
+
+
+def factors_what_is_small(a: torch.Tensor) -> torch.Tensor:
+    """The same, behind a boundary."""
+    return torch.linalg.cholesky(a * 2) if a.sum() < 100 else a
+
+
+@pytest.mark.parametrize("function", [factors, factors_what_is_small])
+def test_a_graph_that_raises_serves_no_call_and_is_no_difference(function: Callable[..., Any]) -> None:
+    compiled = magpy.compile(function, backend="eager", verify=8)
+    good, bad = torch.eye(3) + 0.5, -torch.eye(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", VerificationWarning)
+        for a in (good, good, bad, good, bad, good):
+            if a is good:
+                assert torch.equal(compiled(a), function(a))
+            else:
+                with pytest.raises(RuntimeError, match="not positive-definite"):
+                    compiled(a)
+    assert "unverified" in reasons(compiled)

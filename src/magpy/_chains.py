@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from magpy_runtime import Record, raise_built
+from magpy_runtime import Damage, Record, is_in_graph, raise_built, raise_damage
 from magpy_runtime.segments import BoundarySite, Point
 
 from ._refusals import strip
@@ -44,6 +44,18 @@ def cannot_repeat(site: BoundarySite, function: Any, args: tuple[Any, ...]) -> s
     return f"{site.text} would be done twice"
 
 
+def run_mock(record: Record, bound: tuple[Any, ...]) -> Any:
+    """What a record's mock gives, in a copy of the process. Where its graph raises, the program itself would serve the call."""
+    try:
+        return record.mock(bound, record.run)
+    except Damage as damage:
+        raise_damage(damage)
+    except Exception as error:
+        if is_in_graph(record, error):
+            raise not_served(f"the graph of the record raises {type(error).__name__}") from None
+        raise
+
+
 def chain(record: Record, bound: tuple[Any, ...], trail: list[int]) -> Callable[[], Any]:
     """What serves a call, or the rest of one, from a segment and those that follow it.
 
@@ -58,7 +70,7 @@ def chain(record: Record, bound: tuple[Any, ...], trail: list[int]) -> Callable[
         at, given = record, bound
         while True:
             trail.append(id(at))
-            result = at.mock(given, at.run)
+            result = run_mock(at, given)
             site = at.boundary
             if site is None:
                 if at.raises:
@@ -102,4 +114,4 @@ def _next(
     return found
 
 
-__all__ = ["cannot_repeat", "chain"]
+__all__ = ["cannot_repeat", "chain", "run_mock"]

@@ -11,7 +11,7 @@ from magpy_runtime import Dispatcher, Record, RecordCache, raise_again, raise_bu
 from magpy_runtime.segments import Tree
 
 from . import _torch
-from ._chains import chain
+from ._chains import chain, run_mock
 from ._monitor import Monitor, Run
 from ._reasons import Boundary as Refusal
 from ._refusals import shown_name, warn
@@ -34,7 +34,7 @@ class Verifying(Dispatcher):
         """Serve a hit natively, and compare with what the record gives in a copy of the process."""
 
         def served() -> Any:
-            result = record.mock(bound, record.run)
+            result = run_mock(record, bound)
             if record.raises:
                 raise_built(result)
             return result
