@@ -7,7 +7,7 @@ import types
 from typing import Any, Final
 
 from . import _torch
-from ._calls import describe
+from ._describe import describe
 from ._reasons import Boundary
 from ._state import is_own
 from ._tensor_calls import TensorCallRules

@@ -11,7 +11,7 @@ from magpy_annotations import Annotation, OpKind, Read
 
 from . import _torch
 from ._attributes import SKIP
-from ._calls import describe
+from ._describe import describe
 from ._script import NotInlinedError, Operand, inline
 from ._tensors import TensorRules
 

@@ -20,7 +20,7 @@ from magpy_runtime import metadata
 from magpy_runtime.capture import NULL, type_lookup
 
 from . import _torch
-from ._calls import describe
+from ._describe import describe
 from ._specials import SpecialRules
 from ._state import ATOMS, is_atom, is_library
 from ._tensor_names import COUNTED_BY_SHAPE, COVERED, RANK, REDUCTIONS, SHAPED_BY_VALUES, SINGLE, TYPES

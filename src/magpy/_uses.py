@@ -16,7 +16,8 @@ from typing import Any, Final
 from magpy_annotations import Read, Relation, unbind
 from magpy_runtime.capture import NULL, type_lookup
 
-from ._calls import CallRules, describe
+from ._calls import CallRules
+from ._describe import describe
 from ._state import is_atom
 
 TRUTH: Final = ("__bool__", "__len__")
