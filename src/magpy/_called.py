@@ -49,14 +49,19 @@ _FEW: Final = 10_000
 _OVER_PLAIN: Final = frozenset(type(iter(made)) for made in ("", "\xe9", b"", range(0), range(1 << 70)))
 
 
+def is_call(caller: Any) -> bool:
+    """Whether `caller` is the `__call__` of one of the interpreter's own callables: it hands on what it is given."""
+    return type(caller) is types.WrapperDescriptorType and caller.__name__ == "__call__"
+
+
 class CalledRules(ReadingRules):
     """Rules for functions that C code calls."""
 
     registry: Registry
     specials: dict[int, Callable[[tuple[Any, ...], dict[str, Any]], Any]]
 
-    def called(self, function: Any, others: tuple[Any, ...], caller: Any = None) -> None:
-        """C code, `caller`, calls `function` with elements of the other inputs."""
+    def called(self, function: Any, others: tuple[Any, ...], caller: Any = None, *, read: bool = False) -> None:
+        """C code, `caller`, calls `function` with elements of the other inputs. `read`: all of these are read by value."""
         if function is None:  # `filter(None, ...)`: the truth of each element
             for other in others:
                 for element in self.members(other):
@@ -77,9 +82,12 @@ class CalledRules(ReadingRules):
             raise self.boundary("unannotated-call", describe(base))
         if annotation.as_op_node is not None:
             return
-        if annotation.pure_closure and getattr(caller, "__objclass__", None) is type(base):
+        own = not front and getattr(caller, "__objclass__", None) is type(base)
+        if own and read and annotation.pure_closure:
             return  # `ufunc.reduce` and the like: it runs its own callable on what it reads, and writes as it says itself
         exact = self.exact_calls(caller, others)
+        if is_call(caller) and annotation.for_call(len(bound) + len(others), keywords) is None:
+            raise self.boundary("unannotated-call", f"{describe(base)}, called by name")
         if id(base) in self.specials:
             if exact is None or any(self.specials[id(base)]((*bound, *each), keywords) is not None for each in exact):
                 raise self.boundary("unannotated-call", f"{describe(base)}, called by C code")
@@ -140,6 +148,8 @@ class CalledRules(ReadingRules):
 
     def exact_calls(self, caller: Any, others: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
         """The arguments with which C code will call a function, call by call; None where nobody knows."""
+        if is_call(caller):
+            return [others]
         if caller is map:
             given = [self.contents(each) for each in others]
             return None if any(each is None for each in given) else list(zip(*cast("list[Any]", given), strict=False))

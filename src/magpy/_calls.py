@@ -14,7 +14,7 @@ from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, instance_dict
 
 from ._attributes import Pending
-from ._called import BINDING, CalledRules, unwrapped
+from ._called import BINDING, CalledRules, is_call, unwrapped
 from ._describe import describe
 from ._reading import GETTERS, ITERATORS, NOTHING
 from ._state import is_atom, is_mutable_type
@@ -270,6 +270,8 @@ class CallRules(CalledRules):
             self.mode_fact(function, args)
         if not annotation.pure_closure or annotation.effect:
             raise self.boundary("impure-call", describe(function))
+        if keywords and is_call(function):  # whose they are is not known where the callable is looked at
+            raise self.boundary("unannotated-call", describe(function))
         form = annotation
         inputs = form.bind(len(args), keywords)
         if inputs is None:
@@ -342,7 +344,8 @@ class CallRules(CalledRules):
         if each.alike and self.info(type(value)).tensor:
             return  # only numbers are looked at
         if each.called:
-            self.called(value, values[:index] + values[index + 1 :], function)
+            read = all(other is each or other.value_read not in NOTHING for other in form.all_inputs())
+            self.called(value, values[:index] + values[index + 1 :], function, read=read)
             others = values[:index] + values[index + 1 :]
             names = tuple(name for other in form.inputs for name in other.element_operators)
             self.results_used(function, value, names, others)

@@ -204,3 +204,25 @@ def properties_of_c_functions(c):
 
     yield from ((each, list(log)) for each in _on_lists(c, lambda items: Logs().added and 0))
     yield from ((each, list(log)) for each in _on_lists(c, lambda items: (Logs()(5), Logs().length)))
+
+
+@keep
+def called_by_a_call_by_name(c):
+    older = [1, 2]
+    for function in (
+        lambda x: len.__call__(older) + x,
+        lambda x: list.__len__.__call__(older) + x,
+        lambda x: type(len).__call__(len, older) + x,
+        lambda x: sum(map(type(len).__call__, [len, len], [older, older])) + x,
+        lambda x: (list.append.__call__(older, 5), len(older))[1] + x,
+        lambda x: type(list.append).__call__(list.count, older, 1) + x,
+        lambda x: functools.partial.__call__(functools.partial(len), older) + x,
+        lambda x: len(max.__call__([older, [1, 2]], key=len)) + x,
+        lambda x: sorted.__call__(older, reverse=True)[0] + x,
+    ):
+        older[:] = [1, 2]
+        compiled = c(function)
+        for turn in range(4):
+            if turn == 2:
+                older.append(1)
+            yield compiled(1), list(older)
