@@ -528,6 +528,9 @@ def test_operators_of_others_run_where_autograd_sees_them():
         graph.output(x)
         module = torch.fx.GraphModule(torch.nn.Module(), graph)
         assert not is_torch_alone(module)
+        outer = torch.fx.Graph()
+        outer.output(outer.get_attr("branch"))
+        assert not is_torch_alone(torch.fx.GraphModule({"branch": module}, outer))
         for node in list(graph.nodes):
             if "magpy_test_below" in str(node.target):
                 graph.erase_node(node)

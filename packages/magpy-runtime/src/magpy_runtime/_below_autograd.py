@@ -28,17 +28,17 @@ _DISPATCHED: Final = re.compile(
 
 
 def is_torch_alone(module: torch.fx.GraphModule) -> bool:
-    """Whether all operators are torch's own: those of others may have code of theirs for autograd only."""
-    for node in module.graph.nodes:
-        if node.op in ("placeholder", "output", "get_attr", "call_method"):
-            continue
-        target = node.target
-        if isinstance(target, _torch.operator_types):
-            if str(target).split(".")[0] not in _OWN:
-                return False
-        elif node.op != "call_function" or not _is_of_torch(target):
-            return False
-    return True
+    """Whether all operators are torch's own, also those of branches: others may have code of theirs for autograd only."""
+    graphs = [each.graph for each in module.modules() if isinstance(each, torch.fx.GraphModule)]
+    return all(_is_node_of_torch(node) for graph in graphs for node in graph.nodes)
+
+
+def _is_node_of_torch(node: torch.fx.Node) -> bool:
+    if node.op in ("placeholder", "output", "get_attr", "call_method"):
+        return True
+    if isinstance(node.target, _torch.operator_types):
+        return str(node.target).split(".")[0] in _OWN
+    return node.op == "call_function" and _is_of_torch(node.target)
 
 
 def _is_of_torch(target: Any) -> bool:
