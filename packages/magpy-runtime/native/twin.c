@@ -44,22 +44,13 @@ state_of(const TwinCall *self, PyObject *twin)
 static void
 strip_raised(const TwinCall *self)
 {
-#if PY_VERSION_HEX >= 0x030C0000
-    PyObject *error = PyErr_GetRaisedException();
+    PyObject *error = mp_take_error();
     Py_XDECREF(PyObject_CallOneArg(self->strip, error));
     PyErr_Clear();
+#if PY_VERSION_HEX >= 0x030C0000
     PyErr_SetRaisedException(error);
 #else
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    if (traceback != NULL) {
-        PyException_SetTraceback(error, traceback);
-        Py_DECREF(traceback);
-    }
-    Py_XDECREF(PyObject_CallOneArg(self->strip, error));
-    PyErr_Clear();
-    PyErr_Restore(type, error, PyException_GetTraceback(error));
+    PyErr_Restore(Py_NewRef(Py_TYPE(error)), error, PyException_GetTraceback(error));
 #endif
 }
 
