@@ -345,6 +345,39 @@ def test_a_graph_that_fails_half_way_is_not_run_again() -> None:
     assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("harmless", [False, True])
+def test_a_graph_that_updates_only_its_own_is_not_watched_where_that_is_known(harmless: bool) -> None:
+    def own(world: World, x: torch.Tensor) -> Any:
+        y = x + 1
+        y.relu_()
+        world.log.append("called")
+        return y, x.view(-1)
+
+    fail: list[bool] = []
+
+    def backend(module: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            result = module.forward(*args)
+            if fail:
+                raise Injected("late")
+            return result
+
+        run.repeatable = harmless  # type: ignore[attr-defined]
+        return run
+
+    compiled = magpy.compile(own, backend=backend)
+    served = Served(compiled)
+    world, x = World(), torch.randn(2, 3)
+    served.monitored(world, x)
+    [record] = compiled.__magpy__.cache.records
+    assert record.mutates and (type(record.run).__name__ == "Updating") is not harmless
+    assert equal(served.hit(world, x), own(World(), x))
+    fail.append(True)
+    with pytest.warns(magpy.NotCompiledWarning):
+        assert equal(compiled(world, x), own(World(), x))
+    assert world.log == ["called"] * 3
+
+
 # -- guards and mocks that fail when they serve ------------------------------------------------------------------------
 
 

@@ -66,6 +66,7 @@ typedef struct {
     PyObject *key;          /* owned or NULL */
     PyObject *expected;     /* owned or NULL */
     PyObject *scratch;      /* owned or NULL; STEP_TENSORS: the arguments, registers' places empty (None) */
+    int64_t checked_ns;     /* STEP_TENSORS: when tensors were last checked */
 } Step;
 
 /* How a result is made. */

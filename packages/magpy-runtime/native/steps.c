@@ -4,6 +4,14 @@
  * Objects that a step binds are in registers, which the caller owns; what the record holds by identity is in the steps. */
 #include "dispatch.h"
 
+#include <time.h>
+
+/* After so long a time what a check of so many tensors looks at is taken to have left the processor's caches. */
+#define MANY_TENSORS 16
+#define LONG_NS 50000
+
+#define TENSOR_LINES 4      /* of the caches, for what torch keeps of a tensor */
+
 /* -- running the steps ------------------------------------------------------------------------------------------------ */
 
 /* The call's arguments as the tuple that Python wants. */
@@ -107,6 +115,34 @@ held_fit(const NativeGuard *self, Py_ssize_t *failed)
     return PyErr_Occurred() ? -1 : held;
 }
 
+static int64_t
+now_ns(void)
+{
+    struct timespec now;
+    return timespec_get(&now, TIME_UTC) == TIME_UTC ? (int64_t)now.tv_sec * 1000000000 + now.tv_nsec : 0;
+}
+
+/* Asks for what a check of tensors will look at, all at once: after a big graph nothing of it is in the processor's caches,
+ * and the check itself goes from pointer to pointer. An address that is none costs nothing. */
+static void
+fetch_tensors(const Step *step)
+{
+    for (Py_ssize_t i = 0; i < step->count; i++) {
+        if (step->operands[i].number < 0) {
+            __builtin_prefetch(step->operands[i].object);
+        }
+    }
+    for (Py_ssize_t i = 0; i < step->count; i++) {
+        const PyObject *object = step->operands[i].object;
+        if (step->operands[i].number < 0 && Py_TYPE(object)->tp_basicsize >= (Py_ssize_t)sizeof(PyObject) + 8) {
+            const char *tensor = *(const char *const *)(object + 1);
+            for (int line = 0; line < TENSOR_LINES; line++) {
+                __builtin_prefetch(tensor + 64 * line);
+            }
+        }
+    }
+}
+
 /* Whether tensors are as they were. The tuple of arguments is kept from call to call: a model has many parameters. */
 static int
 tensors_fit(const NativeGuard *self, Step *step, PyObject *const *registers)
@@ -122,6 +158,10 @@ tensors_fit(const NativeGuard *self, Step *step, PyObject *const *registers)
             PyTuple_SET_ITEM(args, i, Py_NewRef(step->operands[i].number < 0 ? step->operands[i].object : Py_None));
         }
     }
+    bool many = step->count >= MANY_TENSORS;
+    if (many && now_ns() - step->checked_ns > LONG_NS) {
+        fetch_tensors(step);
+    }
     for (Py_ssize_t i = 0; i < step->count && i <= step->index; i++) {
         if (step->operands[i].number >= 0) {
             PyObject *empty = PyTuple_GET_ITEM(args, i);
@@ -132,6 +172,9 @@ tensors_fit(const NativeGuard *self, Step *step, PyObject *const *registers)
     PyObject *found = PyObject_Call(self->tensors, args, NULL);
     int result = found == NULL ? -1 : found == Py_True;
     Py_XDECREF(found);
+    if (many) {
+        step->checked_ns = now_ns();
+    }
     if (Py_REFCNT(args) != 1 || step->scratch != NULL) {
         Py_DECREF(args);
         return result;

@@ -5,6 +5,7 @@ import gc
 import operator
 import sys
 import threading
+import time
 import traceback
 import weakref
 
@@ -300,6 +301,18 @@ def test_tensors_of_inner_calls_do_not_mix():
     kept = []
     keeps = steps.guard(tensors=lambda *args: not kept.append(args))
     assert keeps((1,), {}) == (1,) and keeps((2,), {}) == (2,) and kept == [(1, "w"), (2, "w")]
+
+
+def test_many_tensors_after_a_pause():
+    """What a check looks at is fetched ahead of it, whatever the objects are."""
+    steps, arg = argument()
+    objects = [object(), 1, "text", None, (), type, *map(Box.__new__, [Box] * 40)]
+    seen = []
+    guard = steps.add(TENSORS, arg, *map(held, objects)).guard(tensors=lambda *args: not seen.append(args))
+    for number in range(4):
+        time.sleep(0.001 * (number % 2))
+        assert guard((number,), {}) == (number,)
+    assert [[*map(id, args)] for args in seen] == [[id(number), *map(id, objects)] for number in range(4)]
 
 
 @pytest.mark.parametrize("kind", ["modes", "facts", "tensors", "other"])

@@ -16,8 +16,36 @@ def three(x, first, second):
     return x * first, x * second, x + 1
 
 
-@pytest.mark.parametrize("function", [two, three])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def own_updates(x, first, second):
+    h = x * first
+    h.relu_()
+    k = x * second
+    k.view(-1)[1:].mul_(2).add_(h[1:])
+    return h, k * 3
+
+
+def updates_through_a_view(x, first, second):
+    h = x * first
+    part = h[1:]
+    k = x * second
+    part.add_(k[1:])
+    return h + 1, k
+
+
+def updated_input(x, first, second):
+    x.add_(1)
+    return x * first, x.sum() * second
+
+
+def parts_written(x, first, second):
+    h, k = torch.zeros_like(x), torch.zeros_like(x)
+    h[0].copy_((x * first).sum())
+    k[1:].copy_(x[1:] * second[1:])
+    return h.relu(), k.relu()
+
+
+@pytest.mark.parametrize("function", [two, three, own_updates, updates_through_a_view, updated_input, parts_written])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1), ()])
 def test_gradients_are_those_of_eager(function, backend, used):
     worlds = []
@@ -102,6 +130,7 @@ def test_reach():
     assert partial_reach(torch.fx.symbolic_trace(two)) == {2: frozenset({1})}
     assert partial_reach(torch.fx.symbolic_trace(three)) == {1: frozenset({0}), 2: frozenset({1})}
     assert partial_reach(torch.fx.symbolic_trace(lambda x, y: (x + y, x * y))) == {}
+    assert partial_reach(torch.fx.symbolic_trace(own_updates), own_updates=True) == {}, "values are not known"
     assert partial_reach(torch.fx.symbolic_trace(lambda x, y: (x.add_(y), x))) == {}, (
         "updates hide what depends on what"
     )

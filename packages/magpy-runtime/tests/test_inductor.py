@@ -460,6 +460,27 @@ def test_a_graph_whose_code_is_slower_runs_operator_by_operator(monkeypatch):
     assert compiled(function, inputs).entry == "compile_fx"
 
 
+@pytest.mark.parametrize("depth", [2, 12])
+def test_operators_one_by_one_are_called_as_code_is(depth, monkeypatch):
+    entered = []
+    guard = _torch.below_autograd
+    monkeypatch.setattr(_inductor, "is_slower", lambda code, eager, inputs: True)
+    monkeypatch.setattr(_torch, "below_autograd", lambda: (entered.append(True), guard())[1])
+    x, w = torch.randn(4, 8), torch.randn(8, 8)
+    with torch.no_grad():
+        run = compiled(deep(depth), [x, w])
+        assert (run.entry, run.functional, run.repeatable) == ("eager", True, True)
+        del entered[:]
+        same(run.boxed([x, w]), deep(depth)(x, w))
+        same(run(x, w), deep(depth)(x, w))
+        assert entered == ([True, True] if depth > 8 else [])
+        assert x.view(-1)._base is x
+        run = compiled(lambda x: (x.t(), x.exp().log_()), [x])
+        assert (run.entry, hasattr(run, "functional"), run.repeatable) == ("eager", False, True)
+        transposed, _ = run(x)
+        assert transposed._base is x, "who gets a view can tell"
+
+
 def test_which_code_is_slower(monkeypatch):
     monkeypatch.setattr(_measuring, "shortest_s", 1e-3)
 

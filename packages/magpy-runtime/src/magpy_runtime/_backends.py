@@ -187,24 +187,29 @@ def with_fake_inputs(
             outputs = runs_examples(module, fake_mode).run(*copies)
         if note is not None:
             note(module, copies, versions, outputs)
+        updated = tuple([number for number, was in enumerate(versions) if version_of(copies[number]) != was])
     finally:
         torch.set_grad_enabled(grad)
+    finish = gradients_of_eager(module, inputs, updated, any(copies[each].requires_grad for each in updated))
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
-    finish = gradients_of_eager(module, inputs)
     with _torch.tracing(fake_mode):
         return finish(backend(module, fakes))
 
 
-def gradients_of_eager(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[[Compiled], Compiled]:
+def gradients_of_eager(
+    module: torch.fx.GraphModule, inputs: list[Any], updated: tuple[int, ...] | None = None, with_history: bool = True
+) -> Callable[[Compiled], Compiled]:
     """What makes a graph's gradients those of eager once AOTAutograd has compiled it.
 
     Args:
         module: the graph, before a backend uses it up.
         inputs: inputs like those of a call.
+        updated: numbers of the inputs that it updates, as far as version counters show; None where that is not known.
+        with_history: whether one of these may have gradients then.
     """
-    reach = partial_reach(module) if torch.is_grad_enabled() else {}
+    reach = partial_reach(module, not with_history) if torch.is_grad_enabled() else {}
     if not any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs):
         return lambda run: with_missing_gradients(run, reach)
-    graph, refused = rerunnable(module)
+    graph, refused = rerunnable(module, inputs, updated)
     return lambda run: with_missing_gradients(with_double_backward(run, graph, refused), reach)

@@ -7,8 +7,10 @@ again, eagerly, and what it gives replaces what the compiled backward graph gave
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -17,11 +19,42 @@ import torch.fx
 from ._graph_facts import updates
 
 Run = Callable[..., Any]
-Again = Callable[[], torch.fx.GraphModule]
 
 
 class DoubleBackwardError(RuntimeError):
     """The gradient of a compiled graph cannot be differentiated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How a graph is run again.
+
+    Attributes:
+        make: a copy of the graph, which no backend has changed.
+        updated: numbers of the inputs that it updates.
+        autocast: for each type of device whether its operators were cast, and to what.
+    """
+
+    make: Callable[[], torch.fx.GraphModule]
+    updated: tuple[int, ...]
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+
+
+@dataclass(slots=True)
+class _Call:
+    """What one call of the graph started with.
+
+    Attributes:
+        inputs: as they are after it.
+        versions: their version counters then, of those that the graph does not update.
+        kept: copies of those that it updates, from before it.
+        random: the states of the random number generators before and after it, where it draws from them.
+    """
+
+    inputs: tuple[Any, ...]
+    versions: list[int]
+    kept: dict[int, torch.Tensor]
+    random: tuple[list[torch.Tensor], list[torch.Tensor]] | None
 
 
 def with_double_backward(run: Run, graph: Again | None, refused: str) -> Run:
@@ -29,24 +62,33 @@ def with_double_backward(run: Run, graph: Again | None, refused: str) -> Run:
 
     Args:
         run: what the backend gave.
-        graph: makes a copy of the operator graph that no backend has changed, None where it cannot be run again.
+        graph: how it is run again, None where it cannot be.
         refused: why it cannot.
     """
     places: dict[int, int] | None = None
     anchor = 0
+    draws = True  # unknown before the first call
+    updated = () if graph is None else graph.updated
 
     def guarded(*inputs: Any) -> Any:
-        nonlocal places, anchor
-        found = run(*inputs)
+        nonlocal places, anchor, draws
         if not torch.is_grad_enabled():
-            return found
+            return run(*inputs)
+        kept = {number: inputs[number].detach().clone() for number in updated}
+        before = _random_states() if draws else None
+        found = run(*inputs)
+        random = None
+        if before is not None:
+            after = _random_states()
+            draws = not _same(before, after)
+            random = (before, after) if draws else None
         if places is None:
             places = _places(found)
             anchor = next(reversed(places.values()), 0)
         if places:
             node = found[anchor].grad_fn
             if type(node).__name__ == _COMPILED:
-                _watch(node, places, inputs, graph, refused)
+                _watch(node, places, _Call(inputs, _versions(inputs, updated), kept, random), graph, refused)
         return found
 
     return guarded
@@ -62,57 +104,74 @@ def _places(outputs: Any) -> dict[int, int]:
 
 
 _COMPILED: Final = "CompiledFunctionBackward"
+_DEVICES: Final = ("cpu", "cuda")
 
 
-def rerunnable(module: torch.fx.GraphModule) -> tuple[Again | None, str]:
-    """What makes a copy of a graph that may be run in a backward pass; or None, and why there is none."""
-    if updates(module):
+def rerunnable(
+    module: torch.fx.GraphModule, inputs: list[Any], updated: tuple[int, ...] | None
+) -> tuple[Again | None, str]:
+    """How a graph may be run again in a backward pass; or None, and why it cannot.
+
+    Args:
+        module: the graph.
+        inputs: inputs like those of a call.
+        updated: numbers of the inputs that it updates, None where that is not known.
+    """
+    if updated is None and updates(module):
         return None, "it updates its inputs"
-    if any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")):
-        return None, "it ran under autocast"
+    updated = tuple(sorted({*(updated or ()), *_statistics(module, inputs)}))
+    if any(inputs[number].requires_grad or inputs[number].is_inference() for number in updated):
+        return None, "it updates an input that has gradients"
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
-    return functools.partial(torch.fx.GraphModule, module, graph), ""
+    autocast = tuple((each, torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _DEVICES)
+    return Again(functools.partial(torch.fx.GraphModule, module, graph), updated, autocast), ""
 
 
-def _watch(compiled: Any, places: dict[int, int], inputs: tuple[Any, ...], graph: Again | None, refused: str) -> None:
-    versions = _versions(inputs)
+def _statistics(module: torch.fx.GraphModule, inputs: list[Any]) -> set[int]:
+    """The inputs that may be running statistics of a norm, which it updates without counting that as an update."""
+    numbers = {node: number for number, node in enumerate(module.graph.find_nodes(op="placeholder"))}
+    norms = [node for node in module.graph.nodes if "_norm" in str(getattr(node.target, "__name__", node.target))]
+    found = {numbers[each] for node in norms for each in node.all_input_nodes if each in numbers}
+    return {number for number in found if isinstance(inputs[number], torch.Tensor) and not inputs[number].requires_grad}
 
+
+def _watch(compiled: Any, places: dict[int, int], call: _Call, graph: Again | None, refused: str) -> None:
     def again(gradients: Any, given: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
         if graph is None:
             raise DoubleBackwardError(f"create_graph=True through a compiled graph: {refused}; use backend='eager'")
-        if versions != _versions(inputs):
+        if call.versions != _versions(call.inputs, graph.updated):
             raise DoubleBackwardError("create_graph=True through a compiled graph: its inputs were modified in place")
         used = {place: given[number] for number, place in places.items() if given[number] is not None}
-        return _differentiate(graph, inputs, used, compiled, gradients)
+        return _differentiate(graph, call, used, compiled, gradients)
 
     compiled.register_hook(again)
 
 
-def _versions(inputs: tuple[Any, ...]) -> list[int]:
+def _versions(inputs: tuple[Any, ...], updated: tuple[int, ...]) -> list[int]:
     """The version counters of tensors; those made in inference mode have none, nor have numbers."""
     try:
-        return [each._version for each in inputs]
+        found = [each._version for each in inputs]
     except (RuntimeError, AttributeError):
-        return [each._version if isinstance(each, torch.Tensor) and not each.is_inference() else 0 for each in inputs]
+        found = [each._version if isinstance(each, torch.Tensor) and not each.is_inference() else 0 for each in inputs]
+    for number in updated:
+        found[number] = 0
+    return found
 
 
 def _differentiate(
-    graph: Again, inputs: tuple[Any, ...], used: dict[int, Any], node: Any, gradients: tuple[Any, ...]
+    graph: Again, call: _Call, used: dict[int, Any], node: Any, gradients: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """The gradients of the inputs for those of some outputs, with a history."""
-    before = _random_states()
-    with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-        found = graph()(*inputs)
-        if any(not torch.equal(one, two) for one, two in zip(before, _random_states(), strict=True)):
-            torch.set_rng_state(before[0])
-            for number, state in enumerate(before[1:]):
-                torch.cuda.set_rng_state(state, number)
-            raise DoubleBackwardError(
-                "create_graph=True through a compiled graph: it draws random numbers; use backend='eager'"
-            )
+    inputs = [*call.inputs]
+    for number, kept in call.kept.items():
+        inputs[number] = kept.clone()
+    with contextlib.ExitStack() as outer:
+        for device in _DEVICES:
+            outer.enter_context(torch.autocast(device, enabled=False))
+        found = _run_again(graph, call, inputs)
         wanted = {
             _edge(each): each
             for each in inputs
@@ -129,7 +188,46 @@ def _differentiate(
     by_edge = dict(zip(wanted, made, strict=True))
     if any(each is not None and edge not in by_edge for edge, each in zip(node.next_functions, gradients, strict=True)):
         raise DoubleBackwardError("create_graph=True through a compiled graph: an input's history changed")
-    return tuple(by_edge.get(edge) for edge in node.next_functions)
+    result = tuple(by_edge.get(edge) for edge in node.next_functions)
+    if call.random is not None and not all(map(_alike, result, gradients)):
+        raise DoubleBackwardError(
+            "create_graph=True through a compiled graph: it draws other random numbers than eager; use backend='eager'"
+        )
+    return result
+
+
+def _run_again(graph: Again, call: _Call, inputs: list[Any]) -> Any:
+    """What the graph gives for what it was given, with the random numbers and casts that it had."""
+    now = _random_states()
+    if call.random is not None:
+        _restore(call.random[0])
+    try:
+        with contextlib.ExitStack() as casts:
+            for device, enabled, dtype in graph.autocast:
+                if enabled:
+                    casts.enter_context(torch.autocast(device, dtype))
+            found = graph.make()(*inputs)
+        expected = now if call.random is None else call.random[1]
+        if not _same(expected, _random_states()):
+            raise DoubleBackwardError(
+                "create_graph=True through a compiled graph: it draws other random numbers than eager; "
+                "use backend='eager'"
+            )
+        return found
+    finally:
+        if not _same(now, _random_states()):
+            _restore(now)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two gradients may come from the same random numbers; rounding differs."""
+    if one is None or other is None:
+        return one is other
+    scale = float(other.detach().abs().max()) if other.numel() else 0.0
+    return torch.allclose(one.detach(), other.detach(), rtol=_ROUNDED, atol=_ROUNDED * scale, equal_nan=True)
+
+
+_ROUNDED: Final = 0.05
 
 
 def _edge(tensor: torch.Tensor) -> tuple[Any, int]:
@@ -142,3 +240,13 @@ def _random_states() -> list[torch.Tensor]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states += torch.cuda.get_rng_state_all()
     return states
+
+
+def _restore(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    for number, state in enumerate(states[1:]):
+        torch.cuda.set_rng_state(state, number)
+
+
+def _same(states: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return len(states) == len(others) and all(map(torch.equal, states, others))

@@ -13,30 +13,86 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._graph_facts import updates
+from ._graph_facts import is_update, updates
 
 Run = Callable[..., Any]
 
 
-def partial_reach(module: torch.fx.GraphModule) -> dict[int, frozenset[int]]:
-    """For each input that some outputs of a graph do not depend on, the outputs that do; empty where that cannot be told."""
-    if updates(module):
+def partial_reach(module: torch.fx.GraphModule, own_updates: bool = False) -> dict[int, frozenset[int]]:
+    """For each input that some outputs of a graph do not depend on, the outputs that do; empty where that cannot be told.
+
+    Args:
+        module: the graph. Where it has operators in place, its nodes have the values that they had in one run, as their
+            `example_value`.
+        own_updates: whether these update what has no gradients, or is the graph's own.
+    """
+    in_place = updates(module)
+    if in_place and not own_updates:
         return {}
-    reached: dict[torch.fx.Node, frozenset[int]] = {}
-    number = 0
+    read = _Reached(in_place)
     outputs: tuple[Any, ...] = ()
+    count = 0
     for node in module.graph.nodes:
-        if node.op == "placeholder":
-            reached[node] = frozenset((number,))
-            number += 1
-        elif node.op == "output":
+        if node.op == "output":
             found = node.args[0]
             outputs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        elif in_place and "example_value" not in node.meta:
+            return {}
         else:
-            reached[node] = frozenset[int]().union(*(reached[each] for each in node.all_input_nodes))
-    of_outputs = [reached[each] if isinstance(each, torch.fx.Node) else frozenset[int]() for each in outputs]
-    reach = {place: frozenset(i for i, found in enumerate(of_outputs) if place in found) for place in range(number)}
+            count += read.add(node, count)
+    of_outputs = [read(each) if isinstance(each, torch.fx.Node) else frozenset[int]() for each in outputs]
+    reach = {place: frozenset(i for i, found in enumerate(of_outputs) if place in found) for place in range(count)}
     return {place: found for place, found in reach.items() if len(found) < len(outputs)} if len(outputs) > 1 else {}
+
+
+class _Reached:
+    """The numbers of the inputs that a node's value depends on, at the least.
+
+    Where there are updates, memory depends on what was ever written to it; what shares memory is known from the values.
+    """
+
+    def __init__(self, in_place: bool) -> None:
+        self._in_place = in_place
+        self._of_nodes: dict[torch.fx.Node, frozenset[int]] = {}
+        self._of_memory: dict[int, frozenset[int]] = {}
+
+    def __call__(self, node: torch.fx.Node) -> frozenset[int]:
+        return self._of_nodes[node].union(*(self._of_memory[each] for each in self._memory(node)))
+
+    def add(self, node: torch.fx.Node, number: int) -> int:
+        """Take the next node; 1 if it is an input, to which `number` belongs, else 0."""
+        is_input = node.op == "placeholder"
+        found = frozenset((number,)) if is_input else frozenset[int]().union(*map(self, node.all_input_nodes))
+        self._of_nodes[node] = found
+        written = [node, *_written(node)]
+        for memory in {each for one in written for each in self._memory(one)}:
+            self._of_memory[memory] = self._of_memory.get(memory, frozenset()) | found
+        return int(is_input)
+
+    def _memory(self, node: torch.fx.Node) -> list[int]:
+        if not self._in_place:
+            return []
+        return [*map(_memory_of, _tensors(node.meta["example_value"]))]
+
+
+def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands that a node may update: the first, unless it is one of those that update several, or others."""
+    if not is_update(node):
+        return []
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    several = "out" in node.kwargs or (name.startswith("_") and not name.startswith("__i"))
+    first = node.args[0] if node.args and not several else None
+    return [first] if isinstance(first, torch.fx.Node) else node.all_input_nodes
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, (tuple, list)):
+        return [found for each in value for found in _tensors(each)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
 
 
 class _State:

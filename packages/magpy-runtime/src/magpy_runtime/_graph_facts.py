@@ -117,12 +117,14 @@ def version_of(tensor: Any) -> int:
 
 def updates(module: torch.fx.GraphModule) -> bool:
     """Whether a graph has operators in place."""
-    for node in module.graph.nodes:
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
-        if node.op != "placeholder" and (in_place or name == "setitem" or "out" in node.kwargs):
-            return True
-    return False
+    return any(map(is_update, module.graph.nodes))
 
 
-__all__ = ["GraphFacts", "Hints", "graph_facts", "updates", "version_of"]
+def is_update(node: torch.fx.Node) -> bool:
+    """Whether a node is an operator in place."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+    return node.op != "placeholder" and (in_place or name == "setitem" or "out" in node.kwargs)
+
+
+__all__ = ["GraphFacts", "Hints", "graph_facts", "is_update", "updates", "version_of"]

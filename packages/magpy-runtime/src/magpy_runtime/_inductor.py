@@ -25,6 +25,7 @@ import torch.fx
 from . import _torch
 from ._backends import gradients_of_eager, with_fake_inputs
 from ._below_autograd import below_autograd, dispatched, is_torch_alone
+from ._bias import biases_apart
 from ._choosing import choosing, copied, may_choose
 from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._measuring import compare, is_slower, keeping_random, takes_less
@@ -38,6 +39,8 @@ Run = Callable[..., Any]
 ENTRY_OPTION: Final = "magpy.entry"
 CPP_WRAPPER: Final = {"cpp_wrapper": True, "cpp_wrapper_build_separate": True}
 """In one translation unit the wrapper of a big graph takes minutes to compile."""
+
+_LAST_PASS: Final = "post_grad_custom_post_pass"
 
 _FEW_LAUNCHES: Final = 48
 _SHORT_LAUNCH_S: Final = 15e-6
@@ -90,6 +93,7 @@ class Inductor:
         Returns:
             A function of the graph's inputs. It has an attribute `entry`. Where the code changes no input it has
             `functional`, which is true, and `boxed`, which is the code: it takes a list of the inputs that it may empty.
+            `repeatable` tells whether it leaves all inputs and modes as they were.
         """
         if any(map(_torch.is_symbolic, inputs)):  # handed on by another backend, from a graph of varying sizes
             finish = gradients_of_eager(module, inputs)
@@ -171,10 +175,13 @@ def _or_eager(
         behind_wrapper = getattr(run, "entry", None) == "compile_fx" and may_choose(inputs)
         return choosing(run, original.forward) if behind_wrapper else run
 
-    def eagerly(*inputs: Any) -> Any:
+    def eagerly(inputs: list[Any]) -> Any:
         return original.forward(*inputs)
 
-    return labelled(eagerly, "eager")
+    if getattr(run, "functional", False):
+        count = sum(node.op.startswith("call_") for node in original.graph.nodes)
+        return direct(below_autograd(eagerly, count) if is_torch_alone(original) else eagerly, "eager")
+    return labelled(lambda *inputs: original.forward(*inputs), "eager", True)
 
 
 def _compile(
@@ -257,13 +264,18 @@ def build(
     loaded: list[Run] = []
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
-        with _torch.compile_lock(), torch.no_grad():
-            _torch.build_package(gm, fakes, settings, path)
+        _build_file(gm, fakes, settings, path)
         loaded.append(packages.load_file(path))
         return loaded[0]
 
     with_fake_inputs(compile_it, module, inputs)  # what it gives takes care of gradients, too, and there are none
     return _packaged(loaded[0], of_torch)
+
+
+def _build_file(module: Any, fakes: list[Any], settings: dict[str, Any], path: str) -> None:
+    """AOTInductor's part, for inputs that are fake; who has a last pass of their own over the graph keeps it."""
+    with _torch.compile_lock(), torch.no_grad():
+        _torch.build_package(module, fakes, {_LAST_PASS: biases_apart, **settings}, path)
 
 
 def _packaged(call: Run, of_torch: bool) -> Run:
@@ -302,8 +314,7 @@ def package(module: torch.fx.GraphModule, inputs: list[Any], hints: Hints, setti
             raise _NotFunctional
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
-        with _torch.compile_lock(), torch.no_grad():
-            _torch.build_package(gm, fakes, settings, packages.new(key))
+        _build_file(gm, fakes, settings, packages.new(key))
         return direct(packages.load_file(packages.new(key)), "aoti")
 
     try:

@@ -10,13 +10,16 @@ import tempfile
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.fx
 
 from . import _torch
 from ._env import TORCH
+
+_BUILT: Final = "2"
+"""How MagPy has packages built; another text where that changes."""
 
 
 class PackageCache:
@@ -40,7 +43,7 @@ class PackageCache:
         devices = {each.device.type for each in inputs if isinstance(each, torch.Tensor)}
         if any(torch.is_autocast_enabled(each) for each in devices | {"cpu"}):
             return None
-        parts: list[str] = [TORCH, torch.backends.cpu.get_cpu_capability(), str(torch.get_num_threads())]
+        parts: list[str] = [_BUILT, TORCH, torch.backends.cpu.get_cpu_capability(), str(torch.get_num_threads())]
         parts += [str(torch.get_default_dtype()), str(torch.are_deterministic_algorithms_enabled())]
         parts += [str(torch.is_grad_enabled()), str(torch.is_inference_mode_enabled())]
         parts += [repr(sorted(settings.items(), key=lambda item: item[0])), _torch.changed_settings()]

@@ -78,7 +78,8 @@ class Switching:
 def wrap(record: Record) -> None:
     """A record's graph was compiled: put around it what its updates and modes need. Native code may run its mock now."""
     record.plain = not record.random and not record.raises
-    if record.mutates and record.run is not None and not getattr(record.run, "functional", False):
+    harmless = getattr(record.run, "functional", False) or getattr(record.run, "repeatable", False)
+    if record.mutates and record.run is not None and not harmless:
         record.run = Updating(record.run, record.updated if record.may_raise else ())
         if record.native is not None:
             record.native.by_mock()
