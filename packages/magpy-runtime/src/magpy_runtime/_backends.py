@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.fx
@@ -15,8 +15,10 @@ import torch.fx
 from . import _torch
 from ._double_backward import rerunnable, with_double_backward
 from ._gradients import partial_reach, with_missing_gradients
-from ._graph_facts import updates, version_of
+from ._graph_facts import tensors_in, updates, version_of
+from ._late_updates import NotApart, late_updates, on_copies, written_back
 
+Result = TypeVar("Result")
 Compiled = Callable[..., Any]
 Backend = Callable[..., Compiled]
 
@@ -110,7 +112,9 @@ def for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             raise UnsupportedGraphError(f"{name} on a list that holds a tensor twice", [node.name])
         if node.target is getattr and node.args[1] == "data":
             with module.graph.inserting_before(node):
-                node.replace_all_uses_with(module.graph.call_method("detach", (node.args[0],)))
+                alias = module.graph.call_method("detach", (node.args[0],))
+            alias.meta["is_data"] = True
+            node.replace_all_uses_with(alias)
             module.graph.erase_node(node)
     module.recompile()
     return module
@@ -182,6 +186,7 @@ def with_fake_inputs(
     # Operators that update inputs must not update the examples: they run on copies.
     copies = [_torch.fake(fake_mode, each) for each in inputs]
     versions = [version_of(each) for each in copies]
+    histories = [getattr(each, "grad_fn", None) for each in copies]
     try:
         with fake_mode, _torch.unbacked_ignored(fake_mode):
             outputs = runs_examples(module, fake_mode).run(*copies)
@@ -191,10 +196,25 @@ def with_fake_inputs(
     finally:
         torch.set_grad_enabled(grad)
     finish = gradients_of_eager(module, inputs, updated, any(copies[each].requires_grad for each in updated))
+    late: tuple[int, ...] = ()
+    if updated and any(each.requires_grad for each in (*tensors_in(outputs), *(copies[each] for each in updated))):
+        late = _late(module, late_updates)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
+    if not late:
+        with _torch.tracing(fake_mode):
+            return finish(backend(module, fakes))
+    _late(module, lambda module: on_copies(module, late, fake_mode))
+    differentiable = frozenset([each for each in late if copies[each].grad_fn is not histories[each]])
     with _torch.tracing(fake_mode):
-        return finish(backend(module, fakes))
+        return finish(written_back(backend(module, fakes), late, differentiable, len(outputs)))
+
+
+def _late(module: torch.fx.GraphModule, ask: Callable[[torch.fx.GraphModule], Result]) -> Result:
+    try:
+        return ask(module)
+    except NotApart as error:
+        raise UnsupportedGraphError(str(error)) from error
 
 
 def gradients_of_eager(

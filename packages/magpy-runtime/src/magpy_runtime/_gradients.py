@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._graph_facts import is_update, updates
+from ._graph_facts import memory_of, updated_operands, updates
 
 Run = Callable[..., Any]
 
@@ -64,35 +64,13 @@ class _Reached:
         is_input = node.op == "placeholder"
         found = frozenset((number,)) if is_input else frozenset[int]().union(*map(self, node.all_input_nodes))
         self._of_nodes[node] = found
-        written = [node, *_written(node)]
+        written = [node, *updated_operands(node)]
         for memory in {each for one in written for each in self._memory(one)}:
             self._of_memory[memory] = self._of_memory.get(memory, frozenset()) | found
         return int(is_input)
 
-    def _memory(self, node: torch.fx.Node) -> list[int]:
-        if not self._in_place:
-            return []
-        return [*map(_memory_of, _tensors(node.meta["example_value"]))]
-
-
-def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The operands that a node may update: the first, unless it is one of those that update several, or others."""
-    if not is_update(node):
-        return []
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    several = "out" in node.kwargs or (name.startswith("_") and not name.startswith("__i"))
-    first = node.args[0] if node.args and not several else None
-    return [first] if isinstance(first, torch.fx.Node) else node.all_input_nodes
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, (tuple, list)):
-        return [found for each in value for found in _tensors(each)]
-    return [value] if isinstance(value, torch.Tensor) else []
-
-
-def _memory_of(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
+    def _memory(self, node: torch.fx.Node) -> set[int]:
+        return memory_of(node) if self._in_place else set()
 
 
 class _State:

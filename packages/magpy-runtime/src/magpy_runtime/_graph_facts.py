@@ -127,4 +127,39 @@ def is_update(node: torch.fx.Node) -> bool:
     return node.op != "placeholder" and (in_place or name == "setitem" or "out" in node.kwargs)
 
 
-__all__ = ["GraphFacts", "Hints", "graph_facts", "is_update", "updates", "version_of"]
+def updated_operands(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands that a node may update: the first, unless it is one of those that update several, or others."""
+    if not is_update(node):
+        return []
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    several = "out" in node.kwargs or (name.startswith("_") and not name.startswith("__i"))
+    first = node.args[0] if node.args and not several else None
+    return [first] if isinstance(first, torch.fx.Node) else node.all_input_nodes
+
+
+def memory_of(node: torch.fx.Node) -> set[int]:
+    """The storages of the tensors that a node gave in a run, which are kept as its `example_value`."""
+    return {
+        int(each.untyped_storage()._cdata) if each.layout is torch.strided else id(each)
+        for each in tensors_in(node.meta["example_value"])
+    }
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples and lists."""
+    if isinstance(value, (tuple, list)):
+        return [found for each in value for found in tensors_in(each)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+__all__ = [
+    "GraphFacts",
+    "Hints",
+    "graph_facts",
+    "is_update",
+    "memory_of",
+    "tensors_in",
+    "updated_operands",
+    "updates",
+    "version_of",
+]

@@ -25,8 +25,9 @@ from ._backends import (
     unwrapped,
 )
 from ._choosing import choosing, copied
-from ._graph_facts import updates
+from ._graph_facts import tensors_in, updates
 from ._inductor import Inductor
+from ._late_updates import NotApart, late_updates
 
 
 class NotSymbolic(Exception):
@@ -85,6 +86,7 @@ class SymbolicGraph:
             raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
         finally:
             torch.set_grad_enabled(grad)
+        self._late = _has_late_updates(module)
         for node, fake in zip(module.graph.find_nodes(op="placeholder"), self.fakes, strict=True):
             node.meta["example_value"] = fake
 
@@ -160,6 +162,8 @@ class SymbolicGraph:
             raise NotSymbolic(str(error)) from error
         if self._aliases and updates(self.module):
             raise NotSymbolic("inputs that share memory are updated in place")
+        if self._late:
+            raise NotSymbolic("an input is updated after it was read, and there are gradients")
         original = copied(self.module)
         floats = self._floats_as_tensors()
         finish = gradients_of_eager(self.module, self.fakes)
@@ -215,6 +219,21 @@ class SymbolicGraph:
             found[self._print(expression)] = None
         found.pop("True", None)
         return list(found)
+
+
+def _has_late_updates(module: torch.fx.GraphModule) -> bool:
+    """Whether a graph that was run has gradients, and updates an input after it has read it. See `late_updates`."""
+    ends = [node for node in module.graph.nodes if node.op in ("placeholder", "output")]
+    if not updates(module) or not any(each.requires_grad for node in ends for each in _values(node)):
+        return False
+    try:
+        return bool(late_updates(module))
+    except NotApart:
+        return True
+
+
+def _values(node: torch.fx.Node) -> list[torch.Tensor]:
+    return tensors_in(node.meta["example_value"])
 
 
 def _with_floats(compiled: Compiled, floats: tuple[int, ...]) -> Compiled:
