@@ -102,6 +102,19 @@ def test_double_backward_of_what_updates_buffers() -> None:
     assert magpy.info(compiled).hits >= 2
 
 
+def test_double_backward_of_what_updates_much_is_refused() -> None:
+    def loss(x: torch.Tensor, w: torch.Tensor, queue: torch.Tensor) -> torch.Tensor:
+        queue.mul_(0.5)
+        return (x @ w).tanh().sum()
+
+    compiled = magpy.compile(loss)
+    x, w, queue = torch.randn(4, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True), torch.ones(1 << 19)
+    for _ in range(2):
+        found = compiled(x, w, queue)
+    with pytest.raises(RuntimeError, match="it updates large inputs"):
+        torch.autograd.grad(found, x, create_graph=True)
+
+
 def test_double_backward_again() -> None:
     model = _Norms()
     compiled = magpy.compile(model)

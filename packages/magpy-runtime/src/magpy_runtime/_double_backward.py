@@ -104,6 +104,9 @@ def _places(outputs: Any) -> dict[int, int]:
 
 
 _COMPILED: Final = "CompiledFunctionBackward"
+_MOST_KEPT: Final = 1 << 18
+"""Elements of updated inputs that are kept from before a call, for a backward pass that hardly ever comes."""
+
 _DEVICES: Final = ("cpu", "cuda")
 
 
@@ -122,6 +125,8 @@ def rerunnable(
     updated = tuple(sorted({*(updated or ()), *_statistics(module, inputs)}))
     if any(inputs[number].requires_grad or inputs[number].is_inference() for number in updated):
         return None, "it updates an input that has gradients"
+    if sum(inputs[number].numel() for number in updated) > _MOST_KEPT:
+        return None, "it updates large inputs"
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     autocast = tuple((each, torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _DEVICES)
@@ -132,7 +137,8 @@ def _statistics(module: torch.fx.GraphModule, inputs: list[Any]) -> set[int]:
     """The inputs that may be running statistics of a norm, which it updates without counting that as an update."""
     numbers = {node: number for number, node in enumerate(module.graph.find_nodes(op="placeholder"))}
     norms = [node for node in module.graph.nodes if "_norm" in str(getattr(node.target, "__name__", node.target))]
-    found = {numbers[each] for node in norms for each in node.all_input_nodes if each in numbers}
+    beside = [(*node.args[1:], *(each for name, each in node.kwargs.items() if name != "input")) for node in norms]
+    found = {numbers[each] for args in beside for each in args if isinstance(each, torch.fx.Node) and each in numbers}
     return {number for number in found if isinstance(inputs[number], torch.Tensor) and not inputs[number].requires_grad}
 
 
