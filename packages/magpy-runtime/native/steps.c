@@ -12,6 +12,12 @@
 
 #define TENSOR_LINES 4      /* of the caches, for what torch keeps of a tensor */
 
+#if defined(__GNUC__)
+#  define FETCH(address) __builtin_prefetch(address)
+#else
+#  define FETCH(address) ((void)(address))
+#endif
+
 /* -- running the steps ------------------------------------------------------------------------------------------------ */
 
 /* The call's arguments as the tuple that Python wants. */
@@ -129,7 +135,7 @@ fetch_tensors(const Step *step)
 {
     for (Py_ssize_t i = 0; i < step->count; i++) {
         if (step->operands[i].number < 0) {
-            __builtin_prefetch(step->operands[i].object);
+            FETCH(step->operands[i].object);
         }
     }
     for (Py_ssize_t i = 0; i < step->count; i++) {
@@ -137,7 +143,7 @@ fetch_tensors(const Step *step)
         if (step->operands[i].number < 0 && Py_TYPE(object)->tp_basicsize >= (Py_ssize_t)sizeof(PyObject) + 8) {
             const char *tensor = *(const char *const *)(object + 1);
             for (int line = 0; line < TENSOR_LINES; line++) {
-                __builtin_prefetch(tensor + 64 * line);
+                FETCH(tensor + 64 * line);
             }
         }
     }
