@@ -56,8 +56,8 @@ class _Freezer:
         kind = type(value)
         if kind in (int, str, bool, type(None), bytes, complex) or isinstance(value, (torch.dtype, torch.device)):
             return (kind.__name__, value)
-        if kind is float:
-            return ("float", repr(value))
+        if kind is float or kind is range:
+            return (kind.__name__, repr(value))
         if isinstance(value, (types.ModuleType, types.BuiltinFunctionType, types.CodeType)):
             return (kind.__name__, getattr(value, "__name__", ""))
         if isinstance(value, type):
@@ -87,6 +87,8 @@ class _Freezer:
             yield [self.freeze(item) for item in value]
         elif isinstance(value, (int, float, str)):
             yield str(value)
+        elif isinstance(value, slice):
+            yield [self.freeze(item) for item in (value.start, value.stop, value.step)]
         elif isinstance(value, BaseException):
             yield [self.freeze(item) for item in value.args]
         elif isinstance(value, types.MethodType):
