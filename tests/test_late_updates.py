@@ -66,6 +66,12 @@ def updated_first(x: torch.Tensor, w: torch.Tensor) -> Any:
     return (w * x.clone()).sin()
 
 
+def _normalized(x: torch.Tensor, w: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+    y = (w * mean.clone()).sin() + w * (spread + 1)
+    rows = torch.stack([x, x * 2, x + 1])
+    return y + torch.nn.functional.batch_norm(rows, mean, spread, training=True, momentum=0.5).tanh().sum()
+
+
 FUNCTIONS = [
     read_then_counted,
     read_between,
@@ -108,6 +114,21 @@ def test_gradients_are_those_of_what_was_read(function: Function, kind: str, bac
         for one, other in zip(found[1:], expected[1:], strict=True):
             assert (one is None) is (other is None)
             assert one is None or torch.allclose(one, other)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_running_statistics_that_were_read(backend: str, dynamic: bool | None) -> None:
+    compiled = magpy.compile(_normalized, backend=backend, dynamic=dynamic)
+    for _ in range(3):
+        found = []
+        for run in (_normalized, compiled):
+            x, mean, spread = torch.tensor([0.5, 1.5, 2.5]), torch.full((3,), 0.5), torch.ones(3)
+            w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            run(x, w, mean, spread).sum().backward()
+            found.append((w.grad, mean, spread))
+        for one, other in zip(*found, strict=True):
+            assert one is not None and other is not None and torch.allclose(one, other)
 
 
 def test_they_are_served_by_records() -> None:

@@ -16,7 +16,7 @@ from . import _torch
 from ._double_backward import rerunnable, with_double_backward
 from ._gradients import partial_reach, with_missing_gradients
 from ._graph_facts import tensors_in, updates, version_of
-from ._late_updates import NotApart, late_updates, on_copies, written_back
+from ._late_updates import NotApart, late_updates, may_be_late, on_copies, written_back
 
 Result = TypeVar("Result")
 Compiled = Callable[..., Any]
@@ -197,7 +197,8 @@ def with_fake_inputs(
         torch.set_grad_enabled(grad)
     finish = gradients_of_eager(module, inputs, updated, any(copies[each].requires_grad for each in updated))
     late: tuple[int, ...] = ()
-    if updated and any(each.requires_grad for each in (*tensors_in(outputs), *(copies[each] for each in updated))):
+    ends = (*tensors_in(outputs), *(copies[each] for each in updated))
+    if any(each.requires_grad for each in ends) and may_be_late(module):
         late = _late(module, late_updates)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake

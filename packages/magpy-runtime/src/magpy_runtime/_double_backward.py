@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 import torch.fx
 
-from ._graph_facts import updates
+from ._graph_facts import statistics, updates
 
 Run = Callable[..., Any]
 
@@ -122,7 +122,7 @@ def rerunnable(
     """
     if updated is None and updates(module):
         return None, "it updates its inputs"
-    updated = tuple(sorted({*(updated or ()), *_statistics(module, inputs)}))
+    updated = tuple(sorted({*(updated or ()), *_statistics(module)}))
     if any(inputs[number].requires_grad or inputs[number].is_inference() for number in updated):
         return None, "it updates an input that has gradients"
     if sum(inputs[number].numel() for number in updated) > _MOST_KEPT:
@@ -133,13 +133,10 @@ def rerunnable(
     return Again(functools.partial(torch.fx.GraphModule, module, graph), updated, autocast), ""
 
 
-def _statistics(module: torch.fx.GraphModule, inputs: list[Any]) -> set[int]:
-    """The inputs that may be running statistics of a norm, which it updates without counting that as an update."""
+def _statistics(module: torch.fx.GraphModule) -> set[int]:
+    """The inputs that are running statistics, which a norm updates without counting that as an update."""
     numbers = {node: number for number, node in enumerate(module.graph.find_nodes(op="placeholder"))}
-    norms = [node for node in module.graph.nodes if "_norm" in str(getattr(node.target, "__name__", node.target))]
-    beside = [(*node.args[1:], *(each for name, each in node.kwargs.items() if name != "input")) for node in norms]
-    found = {numbers[each] for args in beside for each in args if isinstance(each, torch.fx.Node) and each in numbers}
-    return {number for number in found if isinstance(inputs[number], torch.Tensor) and not inputs[number].requires_grad}
+    return {numbers[each] for node in module.graph.nodes for each in statistics(node) if each in numbers}
 
 
 def _watch(compiled: Any, places: dict[int, int], call: _Call, graph: Again | None, refused: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.fx
@@ -137,6 +138,20 @@ def updated_operands(node: torch.fx.Node) -> list[torch.fx.Node]:
     return [first] if isinstance(first, torch.fx.Node) else node.all_input_nodes
 
 
+def statistics(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The running statistics that a norm in training updates, which no version counter shows."""
+    name = str(getattr(node.target, "__name__", node.target))
+    training = [*node.args[5:6], *(node.kwargs.get(each) for each in ("training", "use_input_stats"))]
+    if node.op != "call_function" or not _NORMS.search(name) or any(each is False for each in training):
+        return []
+    first = 1 if getattr(node.target, "__module__", "") == "torch.nn.functional" else 3
+    found = [*node.args[first : first + 2], node.kwargs.get("running_mean"), node.kwargs.get("running_var")]
+    return [each for each in found if isinstance(each, torch.fx.Node)]
+
+
+_NORMS: Final = re.compile(r"(batch|instance)_norm")
+
+
 def memory_of(node: torch.fx.Node) -> set[int]:
     """The storages of the tensors that a node gave in a run, which are kept as its `example_value`."""
     return {
@@ -158,6 +173,7 @@ __all__ = [
     "graph_facts",
     "is_update",
     "memory_of",
+    "statistics",
     "tensors_in",
     "updated_operands",
     "updates",

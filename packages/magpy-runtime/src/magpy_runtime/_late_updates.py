@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._graph_facts import is_update, memory_of, tensors_in, updated_operands
+from ._graph_facts import is_update, memory_of, statistics, tensors_in, updated_operands, updates
 
 Run = Callable[..., Any]
 
@@ -41,10 +41,12 @@ def late_updates(module: torch.fx.GraphModule) -> tuple[int, ...]:
         if node.op in ("placeholder", "get_attr", "output"):
             continue
         operands = {each: memory_of(each) for each in node.all_input_nodes}
-        updated = {memory for each in updated_operands(node) for memory in memory_of(each)}
+        updated = {memory for each in (*updated_operands(node), *statistics(node)) for memory in memory_of(each)}
         if is_update(node):
             differentiable = _has_gradients(node)
             late |= {each for each in updated if differentiable or each in read or each in with_gradients}
+        elif updated:
+            late |= updated & read
         elif is_data(node):
             through_data.update(*operands.values())
         read |= set[int]().union(*operands.values()) - memory_of(node) - updated
@@ -57,6 +59,11 @@ def late_updates(module: torch.fx.GraphModule) -> tuple[int, ...]:
     if any(late & memory_of(each) for each in output.all_input_nodes):
         raise NotApart("an output shares memory with an input that is updated after it was read")
     return tuple(sorted(numbers[each] for each in late))
+
+
+def may_be_late(module: torch.fx.GraphModule) -> bool:
+    """Whether a graph updates anything."""
+    return updates(module) or any(map(statistics, module.graph.nodes))
 
 
 def is_data(node: torch.fx.Node) -> bool:
@@ -123,4 +130,4 @@ def written_back(run: Run, numbers: tuple[int, ...], differentiable: frozenset[i
     return call
 
 
-__all__ = ["NotApart", "is_data", "late_updates", "on_copies", "written_back"]
+__all__ = ["NotApart", "is_data", "late_updates", "may_be_late", "on_copies", "written_back"]

@@ -27,7 +27,7 @@ from ._backends import (
 from ._choosing import choosing, copied
 from ._graph_facts import tensors_in, updates
 from ._inductor import Inductor
-from ._late_updates import NotApart, late_updates
+from ._late_updates import NotApart, late_updates, may_be_late
 
 
 class NotSymbolic(Exception):
@@ -224,7 +224,7 @@ class SymbolicGraph:
 def _has_late_updates(module: torch.fx.GraphModule) -> bool:
     """Whether a graph that was run has gradients, and updates an input after it has read it. See `late_updates`."""
     ends = [node for node in module.graph.nodes if node.op in ("placeholder", "output")]
-    if not updates(module) or not any(each.requires_grad for node in ends for each in _values(node)):
+    if not may_be_late(module) or not any(each.requires_grad for node in ends for each in _values(node)):
         return False
     try:
         return bool(late_updates(module))
