@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import itertools
 import linecache
 import sys
 import time
@@ -352,13 +353,19 @@ class Writer:
         self.draw = draw
         self.loops = 0
 
+    def upto(self, least: int, most: int) -> int:
+        """A number from `least` to `most`, made of bits: what hypothesis draws as a number depends on loaded modules."""
+        bits = (most - least).bit_length()
+        value = sum(self.draw(st.booleans()) << position for position in range(bits + 2))
+        return least + value % (most - least + 1)
+
     def pick(self, *choices: Any) -> Any:
-        return self.draw(st.sampled_from(choices))
+        return choices[self.upto(0, len(choices) - 1)]
 
     # -- expressions --------------------------------------------------------------------------------------------------
 
     def tensor(self, depth: int = 2) -> str:
-        kind = self.draw(st.integers(0, 20)) if depth else 0
+        kind = self.upto(0, 20) if depth else 0
         t = lambda: self.tensor(depth - 1)  # noqa: E731
         if kind <= 4:
             return self.pick(*TENSORS)
@@ -391,7 +398,7 @@ class Writer:
         return f"{t()}.{self.pick('view(-1)[:3]', 't()', 'unsqueeze(0)', 'flatten()[:3]', 'expand(3, 3)', 'chunk(3, -1)[0]')}"
 
     def number(self, depth: int = 1) -> str:
-        kind = self.draw(st.integers(0, 11)) if depth else 0
+        kind = self.upto(0, 11) if depth else 0
         if kind <= 3:
             return self.pick(*NUMBERS)
         if kind == 11:
@@ -433,7 +440,7 @@ class Writer:
         return self.pick(*KEYS)
 
     def any(self, depth: int = 1) -> str:
-        kind = self.draw(st.integers(0, 11)) if depth else self.draw(st.integers(0, 5))
+        kind = self.upto(0, 11) if depth else self.upto(0, 5)
         if kind <= 1:
             return self.tensor()
         if kind <= 3:
@@ -466,7 +473,7 @@ class Writer:
         )
 
     def test(self) -> str:
-        kind = self.draw(st.integers(0, 10))
+        kind = self.upto(0, 10)
         if kind == 10:
             return (
                 f"{self.tensor(1)}.{self.pick('sum() > 3', 'any()', 'sum().item() < 8', 'mean() == 1', 'max().item()')}"
@@ -493,12 +500,12 @@ class Writer:
 
     def block(self, depth: int, most: int = 3) -> list[str]:
         lines: list[str] = []
-        for _ in range(self.draw(st.integers(1, most))):
+        for _ in range(self.upto(1, most)):
             lines += self.statement(depth)
         return lines
 
     def statement(self, depth: int) -> list[str]:
-        kind = self.draw(st.integers(0, 19 if depth else 11))
+        kind = self.upto(0, 19 if depth else 11)
         if kind > 15:
             return self.more()
         if kind <= 1:
@@ -545,14 +552,10 @@ class Writer:
                 )
             ]
         if kind == 11:
-            return (
-                [f"return {self.any()}"]
-                if self.draw(st.integers(0, 3)) == 3
-                else [f"{self.pick('t0', 't1')} = {self.tensor()}"]
-            )
+            return [f"return {self.any()}"] if self.upto(0, 3) == 3 else [f"{self.pick('t0', 't1')} = {self.tensor()}"]
         if kind == 12:
             lines = [f"if {self.test()}:", *indent(self.block(depth - 1))]
-            if self.draw(st.booleans()):
+            if self.upto(0, 1):
                 lines += ["else:", *indent(self.block(depth - 1))]
             return lines
         if kind == 13:
@@ -571,7 +574,7 @@ class Writer:
             return [head, *indent(tail + self.block(depth - 1, 2))]
         if kind == 14:
             lines = ["try:", *indent(self.block(depth - 1))]
-            if self.draw(st.booleans()):
+            if self.upto(0, 1):
                 lines += [f"    if {self.test()}:", f"        raise KeyError({self.number()})"]
             lines += [
                 "except Exception as e:",
@@ -580,14 +583,14 @@ class Writer:
                     + self.block(depth - 1, 1)
                 ),
             ]
-            if self.draw(st.booleans()):
+            if self.upto(0, 1):
                 lines += ["finally:", *indent(self.block(0, 1))]
             return lines
         return [self.pick("with torch.no_grad():", "with torch.enable_grad():"), *indent(self.block(depth - 1))]
 
     def more(self) -> list[str]:
         """A statement of the table, its holes filled."""
-        text = self.draw(st.sampled_from(MORE))
+        text = self.pick(*MORE)
         makers = {"T": lambda: self.tensor(1), "I": self.number, "L": self.list, "D": self.dict, "O": self.obj}
         makers |= {"K": self.key, "B": self.test, "A0": lambda: self.any(0), "A": self.any}
         makers |= {"F": lambda: self.pick("helper", "other", "G_f")}
@@ -600,7 +603,7 @@ class Writer:
 
     def list_effect(self) -> str:
         name = self.list()
-        kind = self.draw(st.integers(0, 11))
+        kind = self.upto(0, 11)
         if kind <= 3:
             return f"{name}.append({self.any()})"
         return (
@@ -616,7 +619,7 @@ class Writer:
 
     def dict_effect(self) -> str:
         name = self.dict()
-        kind = self.draw(st.integers(0, 7))
+        kind = self.upto(0, 7)
         if kind <= 1:
             return f"{name}[{self.key()}] = {self.any()}"
         return (
@@ -630,7 +633,7 @@ class Writer:
 
     def tensor_effect(self) -> str:
         name = self.pick(*TENSORS)
-        kind = self.draw(st.integers(0, 7))
+        kind = self.upto(0, 7)
         if kind <= 2:
             return f"{name}.{self.pick('add_', 'mul_', 'copy_', 'sub_')}({self.pick(self.tensor, self.number)()})"
         return (
@@ -643,7 +646,7 @@ class Writer:
 
     def object_effect(self) -> str:
         name = self.obj()
-        kind = self.draw(st.integers(0, 10))
+        kind = self.upto(0, 10)
         return (
             f"{name}.n = {self.number()}",
             f"{name}.t = {self.tensor()}",
@@ -673,7 +676,7 @@ class Writer:
     # -- what happens between the calls --------------------------------------------------------------------------------
 
     def change(self) -> str:
-        kind = self.draw(st.integers(0, 8))
+        kind = self.upto(0, 8)
         if kind <= 1:
             return self.pick(
                 "n = 1",
@@ -819,14 +822,12 @@ def indent(lines: list[str]) -> list[str]:
 def programs(draw: Callable[..., Any]) -> str:
     """The text of a program, aside from its head."""
     writer = Writer(draw)
-    body = [line for _ in range(draw(st.integers(1, 5))) for line in writer.block(2, 3)]
-    result = draw(
-        st.sampled_from(("t0", "(t0, t1)", "[t0, l0]", "t1, o0, i0", "{'t': t0, 'l': l1, 'd': d0}", "i0", "t0.sum()"))
-    )
+    body = [line for _ in range(writer.upto(1, 5)) for line in writer.block(2, 3)]
+    result = writer.pick("t0", "(t0, t1)", "[t0, l0]", "t1, o0, i0", "{'t': t0, 'l': l1, 'd': d0}", "i0", "t0.sum()")
     calls = []
-    for _ in range(draw(st.integers(3, 5))):
+    for _ in range(writer.upto(3, 5)):
         calls.append("call")
-        for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2)))):
+        for _ in range(writer.pick(0, 0, 1, 1, 2)):
             calls.append(writer.change())
     calls.append("call")
     lines = [
@@ -893,6 +894,7 @@ class Tally:
         self.reasons: collections.Counter[str] = collections.Counter()
         self.features: collections.Counter[str] = collections.Counter()
         self.missed: list[str] = []
+        self.agreed: set[str] = set()
         self.unchanged = self.unchanged_hits = self.operators = self.in_graphs = 0
 
     def add_calls(self, text: str, calls: soundness.Calls) -> None:
@@ -928,34 +930,39 @@ class Tally:
 
 
 def differs(text: str, tally: Tally | None = None) -> str | None:
-    """The first difference between the eager and the compiled run of a program."""
+    """The first difference between the eager and the compiled run of a program; with a tally each program runs once."""
+    if tally is not None and text in tally.agreed:
+        return None
     program = load(text)
     calls = soundness.Calls() if tally is not None else None
     try:
         found, served = soundness.difference(program, calls=calls)
     except Exception as error:  # the eager run: not a program
-        return None if tally is None else print(f"no program: {error!r}\n{text}")
+        if tally is not None:
+            tally.agreed.add(text)
+            print(f"no program: {error!r}\n{text}")
+        return None
     if tally is not None:
         tally.add(served)
     if tally is not None and calls is not None:
         tally.add_calls(text, calls)
+        if found is None:
+            tally.agreed.add(text)
     return found
 
 
-def main() -> None:
-    """Look for failures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--programs", type=int, default=200)
-    parser.add_argument("--chunk", type=int, default=50)
-    options = parser.parse_args()
-    tally = Tally()
-    started = time.perf_counter()
-    for number in range(options.programs // options.chunk):
+def search(start: int, wanted: int, tally: Tally, chunk: int = 50) -> Iterator[str]:
+    """Run different programs until there are as many as wanted; yields what differs, shrunk.
 
-        @seed(options.seed * 1_000_000 + number)
+    What is drawn depends on `start` alone.
+    """
+    for number in itertools.count():
+        if tally.programs >= wanted:
+            return
+
+        @seed(start * 1_000_000 + number)
         @settings(
-            max_examples=options.chunk,
+            max_examples=chunk,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
@@ -970,9 +977,22 @@ def main() -> None:
         try:
             agrees()
         except (AssertionError, Flaky) as error:
-            print(f"=== seed {options.seed * 1_000_000 + number}\n{str(error)[:6000]}", flush=True)
+            yield f"seed {start * 1_000_000 + number}\n{error}"
+
+
+def main() -> None:
+    """Look for failures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--chunk", type=int, default=50)
+    options = parser.parse_args()
+    tally = Tally()
+    started = time.perf_counter()
+    for failure in search(options.seed, options.programs, tally, options.chunk):
+        print(f"=== {failure[:6000]}", flush=True)
     print(
-        f"{tally.programs} programs, {time.perf_counter() - started:.0f} s, monitored {tally.monitored}, hits {tally.hits}, native {tally.native}"
+        f"{tally.programs} different programs, {time.perf_counter() - started:.0f} s, monitored {tally.monitored}, hits {tally.hits}, native {tally.native}"
     )
     print(
         f"seed {options.seed}; later calls with nothing changed: {tally.unchanged},"

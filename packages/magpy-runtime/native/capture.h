@@ -113,6 +113,7 @@ typedef struct Recorder {
     int diverted_out;           /* stack values given to `diverted` */
     int next;                   /* inside an `after`: the code unit that comes next; else -1 */
     int phase;                  /* 0: before an instruction, 1: after it, 2: a frame was entered, 3: it is left */
+    bool unwound;               /* the innermost frame has raised: what was on its stack is gone */
     bool collects;              /* inside a callback: whether garbage is collected again after it */
     PyObject *doom;             /* owned or NULL: an exception that ends the capture at the next event */
     PyObject *error;            /* owned or NULL */

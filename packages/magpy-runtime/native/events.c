@@ -454,6 +454,7 @@ settle(Recorder *recorder, Activation *activation, int unit, int index)
 {
     bool raised = (activation->plan->slots[unit] & SLOT_HANDLER) != 0;
     const PlanItem *due = activation->pending;
+    recorder->unwound = raised;
     if (due != NULL) {
         PyObject *outputs;
         if (raised) {
@@ -468,6 +469,7 @@ settle(Recorder *recorder, Activation *activation, int unit, int index)
         deliver_after(recorder, activation, outputs);
     }
     deliver_diverted(recorder, activation, unit, raised, false);
+    recorder->unwound = false;
 }
 
 /* A frame is about to run the instruction at code unit `unit` (its first EXTENDED_ARG, if it has any). */
@@ -581,6 +583,8 @@ void
 mp_leave(Recorder *recorder, Frame *frame, PyObject *value, int kind)
 {
     SavedError saved = save_error();
+    recorder->unwound = kind == 2;
     leave(recorder, frame, value, kind);
+    recorder->unwound = false;
     restore_error(saved);
 }

@@ -1,9 +1,10 @@
 /* What a recorder does at a boundary: read all frames' state, watch one instruction as a whole, begin anew. */
 #include "capture.h"
 
-/* What the frames() method says of one frame: (function, code, index, locals, stack). NULL with an exception set. */
+/* What the frames() method says of one frame: (function, code, index, locals, stack). Of one that has raised the stack is
+ * empty. NULL with an exception set. */
 static PyObject *
-frame_state(const Activation *activation)
+frame_state(const Activation *activation, bool unwound)
 {
     Frame *frame = activation->frame;
     PyCodeObject *code = activation->plan->code;
@@ -16,6 +17,9 @@ frame_state(const Activation *activation)
     if (kept < 0) {
         PyErr_Format(PyExc_ValueError, "the stack of %R is not known at code unit %d", code, index);
         return NULL;
+    }
+    if (unwound) {
+        kept = 0;
     }
     PyObject *locals = PyTuple_New(nlocals), *stack = PyTuple_New(kept);
     PyObject *result = NULL;
@@ -58,7 +62,7 @@ mp_recorder_frames(PyObject *object, PyObject *Py_UNUSED(ignored))
     }
     PyObject *result = PyTuple_New(self->depth);
     for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(result); i++) {
-        PyObject *state = frame_state(&self->stack[i]);
+        PyObject *state = frame_state(&self->stack[i], self->unwound && i == self->depth - 1);
         if (state == NULL) {
             Py_CLEAR(result);
             break;

@@ -110,6 +110,49 @@ def test_unbound_locals():
     assert local == (NULL, NULL) and stack == () and at == index and -3 in inputs
 
 
+def failing(items, catches):
+    try:
+        for item in items:
+            abs(item)
+    except TypeError:
+        if not catches:
+            raise
+    return "done"
+
+
+def passing(items):
+    for item in items:
+        abs(item)
+
+
+@pytest.mark.parametrize("watched", ["left", "handled", "exit", "diverted"])
+def test_frames_after_raising_have_no_stack(watched):
+    """What was on the stack is freed by then: an iterator that is seen again would be freed twice."""
+    seen = []
+    function = failing if watched == "handled" else passing
+    index = index_of(function.__code__, "CALL")
+
+    def look(*given):
+        seen.append(recorder.frames())
+
+    def before(inputs, arg):
+        if watched == "diverted":
+            recorder.divert(look, 1)
+
+    item = (before, look if watched in ("left", "handled") else None, 1, 1, None)
+
+    def on_exit(code, value, kind):
+        if watched == "exit" and value is NULL:
+            look()
+
+    for _ in range(200):
+        recorder = Recorder(plans({function: {index: item}}), on_exit=on_exit)
+        with contextlib.suppress(TypeError):
+            recorder.run(function, (["x"], True) if function is failing else (["x"],))
+        assert recorder.error is None
+    assert len(seen) == 200 and all(state[0][4] == () for state in seen)
+
+
 def test_divert_sees_no_frames_below():
     log = []
     index = index_of(leaf.__code__, "CALL")
