@@ -378,7 +378,7 @@ class Compiled(Behind):
                 monitor.unstable,
                 None,
                 monitor.freeze,
-                None if run.error is None else raised(run.error, run.outer, is_own),
+                None if run.error is None else raised(run.error, run.outer, is_own, monitor.thrown_with()),
             )
         except Refusal as boundary:
             if boundary.slug == "update-then-raise":

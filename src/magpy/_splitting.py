@@ -17,7 +17,7 @@ import warnings
 from typing import Any, Final
 
 from magpy_annotations import OpKind
-from magpy_codegen import Leave
+from magpy_codegen import Leave, links
 from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import NULL, type_lookup
 from magpy_runtime.segments import (
@@ -127,6 +127,9 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.links: list[bool] = []
         self.made = False
 
+    thrown: tuple[Any, tuple[Any, Any, Any, bool]] | None = None
+    """What the boundary operation raised, from which the segment goes on, and its links then."""
+
     def prepare(
         self, tree: Tree | None, point: Point | None, unstable: set[Any], freeze: set[Any] | None = None
     ) -> None:
@@ -148,11 +151,14 @@ class SplitRules(FrameRules, WatchedTensorRules):
         self.entry = Entry.now()
         self.positional = positional
         self.keywords = keywords
+        self.thrown = None
 
     def slots(self, point: Point, args: tuple[Any, ...]) -> None:
         """The external state of a segment that starts at a point: what the rebuilt frames hold."""
         root = self.graph.root
         self.where = lambda: None  # type: ignore[method-assign]
+        if point.raised:
+            self.thrown = (args[-1], links(args[-1]))
         try:
             place = 0
             for index, arg in enumerate(args):
@@ -166,6 +172,21 @@ class SplitRules(FrameRules, WatchedTensorRules):
                 place += shape.size
         finally:
             del self.where
+
+    def is_explained(self, error: BaseException) -> bool:
+        """Also what the boundary operation raised, if it goes through the segment as it is."""
+        if self.thrown is not None and error is self.thrown[0]:
+            return all(now is then for now, then in zip(links(error)[1:], self.thrown[1][1:], strict=True))
+        return super().is_explained(error)
+
+    def release(self) -> None:
+        """Let everything go that the run held."""
+        self.thrown = None
+        super().release()
+
+    def thrown_with(self) -> tuple[BaseException, types.TracebackType | None] | None:
+        """What the boundary operation raised, and its traceback as it came with."""
+        return None if self.thrown is None else (self.thrown[0], self.thrown[1][0])
 
     # -- splitting ----------------------------------------------------------------------------------------------------
 

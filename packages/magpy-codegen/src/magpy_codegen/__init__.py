@@ -6,7 +6,7 @@ from ._guard import Check, GuardWriter
 from ._mock import Builder, Leave, MockWriter, Unbuildable
 from ._operators import OperatorGraph
 from ._questions import question_parts
-from ._raising import Raised, raised
+from ._raising import Raised, links, raised
 from ._source import Namespace, forget_source, make_function, one_line
 from ._steps import Comparison, Operand, Step, StepKind
 from ._symbols import (
@@ -51,6 +51,7 @@ __all__ = [
     "builder",
     "direct_form",
     "forget_source",
+    "links",
     "make_function",
     "mock_parts",
     "one_line",

@@ -9,7 +9,7 @@ from typing import Any
 from magpy_refgraph import Effect, Node, RefGraph
 
 from ._guard import GuardWriter
-from ._raising import Raised
+from ._raising import Raised, stubs
 from ._source import Namespace, Source, literal
 
 
@@ -111,6 +111,8 @@ class MockWriter:
         for effect in self.graph.effects:
             self._effect(effect)
         value = self.value(result) if leave is None else self._leave(leave)
+        if raised is not None and raised.given is not None and (frames := raised.frames.get(id(raised.given))):
+            self.add(f"{self.namespace.constant(stubs(frames), 'throw')}({self.value(raised.given)})")
         for function, *arguments in last:
             constants = [self.namespace.constant(each, "state") for each in arguments]
             self.add(f"{self.namespace.constant(function, function.__name__)}({', '.join(constants)})")

@@ -40,34 +40,43 @@ class Raised:
         outer: the exception that the caller was handling, if any: the last context of whatever the call raises.
         frames: by the identity of an exception that was raised during the call, the frames in its traceback, outermost
             first.
+        given: the exception that a boundary operation has raised, from which the segment went on.
     """
 
     error: BaseException
     outer: BaseException | None
     frames: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
+    given: BaseException | None = None
 
 
-def raised(error: BaseException, outer: BaseException | None, is_hidden: Callable[[str], bool]) -> Raised:
+def raised(
+    error: BaseException,
+    outer: BaseException | None,
+    is_hidden: Callable[[str], bool],
+    given: tuple[BaseException, types.TracebackType | None] | None = None,
+) -> Raised:
     """An exception and those that it is linked to, as they are needed to raise it again.
 
     Args:
         error: what the call raised.
         outer: what the caller was handling.
         is_hidden: whether a file's frames are left out.
+        given: the exception that a boundary operation has raised, and its traceback as it came with.
     """
-    found = Raised(error, outer)
+    thrown, before = given or (None, None)
+    found = Raised(error, outer, given=thrown)
     queue: list[BaseException | None] = [error]
     for each in queue:
         if each is None or each is outer or id(each) in found.frames:
             continue
-        found.frames[id(each)] = tuple(_frames(each, is_hidden))
+        found.frames[id(each)] = tuple(_frames(each, is_hidden, before if each is thrown else None))
         queue += [links(each)[1], links(each)[2]]
     return found
 
 
-def _frames(error: BaseException, is_hidden: Callable[[str], bool]) -> Iterable[Frame]:
+def _frames(error: BaseException, is_hidden: Callable[[str], bool], end: types.TracebackType | None) -> Iterable[Frame]:
     entry = links(error)[0]
-    while entry is not None:
+    while entry is not None and entry is not end:
         frame = entry.tb_frame
         if not is_hidden(frame.f_code.co_filename):
             yield Frame(frame.f_code, frame.f_globals, entry.tb_lineno)

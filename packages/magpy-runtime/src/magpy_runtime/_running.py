@@ -130,20 +130,34 @@ def raise_again(error: BaseException) -> NoReturn:
 
 
 def strip(error: BaseException) -> None:
-    """Take MagPy's own frames out of an exception's traceback: natively they would not be there, nor hold anything.
+    """Take MagPy's own frames out of the tracebacks of an exception and those that it is linked to.
 
-    The program's frames still lead to them (`f_back`), so they are emptied, too. The frame that calls this is running:
-    it empties itself.
+    Natively they would not be there, nor hold anything. The program's frames still lead to them (`f_back`), so they are
+    emptied, too. The frame that calls this is running: it empties itself.
     """
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    for each in todo:
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            _strip(each)
+            todo += [each.__cause__, each.__context__]
+
+
+def _strip(error: BaseException) -> None:
     kept: list[types.TracebackType] = []
+    found = False
     entry = error.__traceback__
     while entry is not None:
         if not is_own_file(entry.tb_frame.f_code.co_filename):
             kept.append(entry)
         else:
+            found = True
             with contextlib.suppress(RuntimeError):  # it is running
                 entry.tb_frame.clear()
         entry = entry.tb_next
+    if not found:
+        return
     following = None
     for entry in reversed(kept):
         entry.tb_next = following

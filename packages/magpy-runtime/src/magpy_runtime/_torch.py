@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import threading
@@ -12,6 +13,8 @@ from typing import Any, Final
 
 import torch
 import torch._C
+
+from . import _copies, _kept
 
 function_mode_depth: Final = torch._C._len_torch_function_stack
 dispatch_mode_depth: Final = torch._C._len_torch_dispatch_stack
@@ -111,9 +114,61 @@ def list_backends() -> list[str]:
 def compile_fx(module: Any, inputs: list[Any], config_patches: dict[str, Any]) -> Any:
     """Inductor's general entry."""
     import_inductor()
+    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx as entry
 
-    return entry(module, inputs, config_patches=config_patches)
+    if torch.is_grad_enabled() and config.custom_partitioner_fn is None:
+        config_patches = {"custom_partitioner_fn": partitioner(), **config_patches}
+    return entry(module, inputs, config_patches=_with_first_pass(config_patches))
+
+
+def _with_first_pass(settings: dict[str, Any]) -> dict[str, Any]:
+    from torch._inductor import config
+
+    name = "joint_custom_pre_pass"
+    theirs = settings.get(name, getattr(config, name))
+    others = [*theirs] if isinstance(theirs, (list, tuple)) else [] if theirs is None else [theirs]
+    return {**settings, name: [first_pass(), *others] if others else first_pass()}
+
+
+@functools.cache
+def first_pass() -> Any:
+    """What changes a graph before Inductor's own passes, see `_copies.py`."""
+    from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+
+    identity: Any = get_hash_for_files((_copies.__file__,))
+
+    class FirstPass(CustomGraphPass):  # type: ignore[misc,unused-ignore]
+        def __call__(self, graph: Any) -> None:
+            _copies.calculate_first(graph)
+
+        def uuid(self) -> Any:
+            return identity
+
+        def __reduce__(self) -> Any:
+            return first_pass, ()
+
+    return FirstPass()
+
+
+@functools.cache
+def partitioner() -> Any:
+    """What divides joint graphs for Inductor, see `_kept.py`."""
+    from torch._inductor.custom_graph_pass import CustomPartitionerFn, get_hash_for_files
+
+    identity: Any = get_hash_for_files((_kept.__file__, _copies.__file__))
+
+    class Partitioner(CustomPartitionerFn):  # type: ignore[misc,unused-ignore]
+        def __call__(self, gm: Any, joint_inputs: Any, **keywords: Any) -> Any:
+            return _kept.cut(min_cut_partition, gm, joint_inputs, **keywords)
+
+        def uuid(self) -> Any:
+            return identity
+
+        def __reduce__(self) -> Any:  # it is part of what caches' keys are made from
+            return partitioner, ()
+
+    return Partitioner()
 
 
 def compile_lock() -> Any:
@@ -188,7 +243,7 @@ def build_package(module: Any, inputs: list[Any], config_patches: dict[str, Any]
     from torch._inductor import aot_compile
     from torch._inductor.package.package import package_aoti
 
-    options = {"aot_inductor.package": True, **config_patches}
+    options = _with_first_pass({"aot_inductor.package": True, **config_patches})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 copies pytrees in a way that it deprecates
         files: Any = aot_compile(module, tuple(inputs), options=options)
@@ -347,12 +402,32 @@ def print_expression(expression: Any, names: dict[Any, str]) -> str:
     return str(Printer().doprint(expression))
 
 
-def tracing(mode: Any) -> Any:
-    """The tracing context under which backends expect to be called."""
+@contextlib.contextmanager
+def tracing(mode: Any) -> Iterator[None]:
+    """The tracing context under which backends expect to be called; what AOTAutograd keeps is told by `_kept.py`."""
+    from torch._functorch import config
     from torch._guards import TracingContext
     from torch._guards import tracing as enter
 
-    return enter(TracingContext(mode))
+    before: Any = config.joint_custom_pass
+    patch: Any = config.patch
+    keeping = before if getattr(before, "_of_magpy", False) else _keeping(before)
+    with patch(joint_custom_pass=keeping), enter(TracingContext(mode)):
+        yield
+
+
+def _keeping(before: Any) -> Any:
+    def change(joint: Any, inputs: Any) -> Any:
+        joint = joint if before is None else before(joint, inputs)
+        inductor = sys.modules.get("torch._inductor.config")
+        if inductor is not None and inductor.custom_partitioner_fn is partitioner():
+            _kept.mark(joint)
+        else:
+            _kept.ban(joint)
+        return joint
+
+    change._of_magpy = True  # type: ignore[attr-defined]
+    return change
 
 
 def aot_autograd(**keywords: Any) -> Any:
@@ -413,6 +488,7 @@ __all__ = [
     "min_cut_partition",
     "modes",
     "operator_types",
+    "partitioner",
     "print_expression",
     "restore_modes",
     "symbolic_number",

@@ -1,0 +1,127 @@
+"""What Inductor must calculate before it writes: values from memory that the same operation writes to.
+
+Inductor takes `x.clone()` for `x`, and makes one loop of reading and writing where views lie between the two. So in
+`x[1:].copy_(x[:-1].clone())`, or in `x.view(4, 4).copy_(x.view(4, 4).t() + 1)`, it reads elements that it has written
+already. Here such values get memory of their own; where each element depends on itself alone, as in `x[1:] += y`, they don't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+import torch.fx
+
+_copy: Final[Any] = torch.ops.aten.lift_fresh_copy.default
+_in_memory: Final[Any] = torch.ops.aten.as_strided.default
+
+_VIEW_OF: Final = {"slice_scatter": "slice", "select_scatter": "select", "diagonal_scatter": "diagonal"}
+_WRITES: Final = frozenset([*_VIEW_OF, "as_strided_scatter", "index_put", "_unsafe_index_put", "copy_"])
+"""Functions that write their second or third operand to the first, or that Inductor lets do so."""
+_CALCULATED: Final = frozenset(["mm", "addmm", "bmm", "baddbmm", "convolution"])
+"""Functions whose results have memory of their own anyhow."""
+_SAME_ORDER: Final = frozenset(["view", "_unsafe_view", "reshape"])
+
+
+def calculate_first(graph: torch.fx.Graph) -> None:
+    """Give values that are written to memory that they depend on memory of their own.
+
+    Args:
+        graph: one of ATen operators, before Inductor's own passes; it is changed.
+    """
+    for node in [*graph.nodes]:
+        if _name(node) not in _WRITES or not isinstance(node.args[0], torch.fx.Node):
+            continue
+        place = 2 if "index_put" in _name(node) else 1
+        value = node.args[place] if len(node.args) > place else None
+        if not isinstance(value, torch.fx.Node) or not _depends(node, value):
+            continue
+        with graph.inserting_before(node):
+            own = graph.call_function(_copy, (value,))
+            kept = graph.call_function(torch.ops._inductor_test.realize.default, (own,))
+        own.meta.update(value.meta)
+        kept.meta.update(value.meta)
+        node.update_arg(place, kept)
+
+
+def _name(node: torch.fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return "" if schema is None else schema.name.partition("::")[2]
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Whether an operator's result shares memory with its operand, which it only reads."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(
+        each.alias_info is not None and not each.alias_info.is_write for each in schema.returns
+    )
+
+
+def readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """The nodes that read a tensor, or a view of it."""
+    for user in node.users:
+        if user.op == "output":
+            continue
+        yield user
+        if is_view(user):
+            yield from readers(user)
+
+
+def _memory(node: torch.fx.Node) -> torch.fx.Node:
+    """The node whose result's memory an operand lies in, if all is written in place that can be."""
+    while (is_view(node) or _name(node) in _WRITES) and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    return node
+
+
+def _depends(write: torch.fx.Node, value: torch.fx.Node) -> bool:
+    """Whether calculating an element of `value` may read another element of what `write` writes to."""
+    memory = _memory(write)
+    seen: set[tuple[torch.fx.Node, bool]] = set()
+    todo = [(value, True)]
+    while todo:
+        node, alike = todo.pop()
+        if (node, alike) in seen:
+            continue
+        seen.add((node, alike))
+        if _memory(node) is memory:
+            if not (alike and _is_target(write, node)):
+                return True
+            continue
+        if node.op != "call_function" or _name(node) in _CALCULATED:
+            continue
+        one_by_one = _name(node) in (*_SAME_ORDER, "copy", "clone") or _is_pointwise(node)
+        read = node.all_input_nodes[1:] if _name(node) == "copy" else node.all_input_nodes
+        todo += [(each, alike and one_by_one and _size(each) == _size(node)) for each in read]
+    return False
+
+
+def _is_pointwise(node: torch.fx.Node) -> bool:
+    return torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _size(node: torch.fx.Node) -> str:
+    value = node.meta.get("val")
+    return str(value.numel()) if isinstance(value, torch.Tensor) else ""  # compared as numbers, sizes would be guarded
+
+
+def _is_target(write: torch.fx.Node, node: torch.fx.Node) -> bool:
+    """Whether a node is what an operation writes to, element by element."""
+    node = _in_order(node)
+    name = _name(write)
+    whole = _in_order(write.args[0])
+    if name == "copy_":
+        return node is whole
+    same = _name(node) == _VIEW_OF.get(name) and _in_order(node.args[0]) is whole
+    return same and node.args[1:] == write.args[2:] and node.kwargs == write.kwargs
+
+
+def _in_order(node: Any) -> Any:
+    """What an operand was before it was written to, and before its sizes were looked at in another way."""
+    while _name(node) in _SAME_ORDER or _name(node) in _WRITES:
+        node = node.args[0]
+    return node
+
+
+__all__ = ["calculate_first", "is_view", "readers"]
