@@ -58,8 +58,17 @@ def twice(x: Any) -> None:
     x[1:] = later
 
 
+def twice_in_place(x: Any) -> None:
+    y = x * 2
+    x.index_put_((torch.arange(15, 23),), y.flip(0)[4:12])
+    square = x[:100].view(10, 10)
+    square.t().mul_(2)
+    square.copy_(square.clone().t())
+
+
 FUNCTIONS: list[Callable[[Any], None]] = [
     shifted, assigned, converted, transposed, transposed_copy, turned, permuted, put, put_copy, mixed, twice,
+    twice_in_place,
 ]  # fmt: skip
 
 
@@ -107,5 +116,5 @@ def test_what_depends_on_itself_alone_stays_in_place() -> None:
             compiled(served, torch.ones(2, 8, 4), torch.ones(2, 1, 4))
     [module] = graphs
     before = len(module.graph.nodes)
-    calculate_first(module.graph)
+    calculate_first(module.graph, torch.ops.aten.clone.default)
     assert len(module.graph.nodes) == before > 5

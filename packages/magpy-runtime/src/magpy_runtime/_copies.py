@@ -14,7 +14,6 @@ import torch
 import torch.fx
 
 _copy: Final[Any] = torch.ops.aten.lift_fresh_copy.default
-_in_memory: Final[Any] = torch.ops.aten.as_strided.default
 
 _VIEW_OF: Final = {"slice_scatter": "slice", "select_scatter": "select", "diagonal_scatter": "diagonal"}
 _WRITES: Final = frozenset([*_VIEW_OF, "as_strided_scatter", "index_put", "_unsafe_index_put", "copy_"])
@@ -24,25 +23,38 @@ _CALCULATED: Final = frozenset(["mm", "addmm", "bmm", "baddbmm", "convolution"])
 _SAME_ORDER: Final = frozenset(["view", "_unsafe_view", "reshape"])
 
 
-def calculate_first(graph: torch.fx.Graph) -> None:
-    """Give values that are written to memory that they depend on memory of their own.
+def calculate_first(graph: torch.fx.Graph, in_memory: Any) -> None:
+    """Keep values apart from the memory that they are written to, where they depend on other elements of it.
+
+    Each operation that writes a part then writes to a copy, and what is written back to an input lies in memory by itself.
 
     Args:
         graph: one of ATen operators, before Inductor's own passes; it is changed.
+        in_memory: an operator that gives its operand, which has been written to memory.
     """
-    for node in [*graph.nodes]:
-        if _name(node) not in _WRITES or not isinstance(node.args[0], torch.fx.Node):
+    writes = [node for node in graph.nodes if _name(node) in _WRITES and isinstance(node.args[0], torch.fx.Node)]
+    memories = {node: _memory(node) for node in writes}
+    entangled = {memories[node] for node in writes if (value := _value(node)) is not None and _depends(node, value)}
+    for node in writes:
+        if memories[node] not in entangled:
             continue
-        place = 2 if "index_put" in _name(node) else 1
-        value = node.args[place] if len(node.args) > place else None
-        if not isinstance(value, torch.fx.Node) or not _depends(node, value):
+        place = 1 if _name(node) == "copy_" else 0
+        operand = node.args[place]
+        if not isinstance(operand, torch.fx.Node):
             continue
         with graph.inserting_before(node):
-            own = graph.call_function(_copy, (value,))
-            kept = graph.call_function(torch.ops._inductor_test.realize.default, (own,))
-        own.meta.update(value.meta)
-        kept.meta.update(value.meta)
-        node.update_arg(place, kept)
+            own = graph.call_function(_copy, (operand,))
+            own.meta.update(operand.meta)
+            if place:
+                own = graph.call_function(in_memory, (own,))
+                own.meta.update(operand.meta)
+        node.update_arg(place, own)
+
+
+def _value(write: torch.fx.Node) -> torch.fx.Node | None:
+    place = 2 if "index_put" in _name(write) else 1
+    value = write.args[place] if len(write.args) > place else None
+    return value if isinstance(value, torch.fx.Node) else None
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -92,9 +104,13 @@ def _depends(write: torch.fx.Node, value: torch.fx.Node) -> bool:
         if node.op != "call_function" or _name(node) in _CALCULATED:
             continue
         one_by_one = _name(node) in (*_SAME_ORDER, "copy", "clone") or _is_pointwise(node)
-        read = node.all_input_nodes[1:] if _name(node) == "copy" else node.all_input_nodes
+        read = _operands(node.args[1:2]) if _name(node) == "copy" else node.all_input_nodes
         todo += [(each, alike and one_by_one and _size(each) == _size(node)) for each in read]
     return False
+
+
+def _operands(args: tuple[Any, ...]) -> list[torch.fx.Node]:
+    return [each for each in args if isinstance(each, torch.fx.Node)]
 
 
 def _is_pointwise(node: torch.fx.Node) -> bool:
