@@ -58,6 +58,18 @@ def twice(x: Any) -> None:
     x[1:] = later
 
 
+def put_where(x: Any) -> None:
+    x[(x * 7).long() % 101] = 5.0
+
+
+def put_where_turned(x: Any) -> None:
+    x[x.flip(0).long() % 101] = torch.arange(101.0)
+
+
+def put_rows(x: Any) -> None:
+    x[:100].view(10, 10)[x[:10].flip(0).long() % 10] = torch.ones(10, 10)
+
+
 def twice_in_place(x: Any) -> None:
     y = x * 2
     x.index_put_((torch.arange(15, 23),), y.flip(0)[4:12])
@@ -68,7 +80,7 @@ def twice_in_place(x: Any) -> None:
 
 FUNCTIONS: list[Callable[[Any], None]] = [
     shifted, assigned, converted, transposed, transposed_copy, turned, permuted, put, put_copy, mixed, twice,
-    twice_in_place,
+    put_where, put_where_turned, put_rows, twice_in_place,
 ]  # fmt: skip
 
 

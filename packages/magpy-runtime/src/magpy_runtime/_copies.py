@@ -34,7 +34,7 @@ def calculate_first(graph: torch.fx.Graph, in_memory: Any) -> None:
     """
     writes = [node for node in graph.nodes if _name(node) in _WRITES and isinstance(node.args[0], torch.fx.Node)]
     memories = {node: _memory(node) for node in writes}
-    entangled = {memories[node] for node in writes if (value := _value(node)) is not None and _depends(node, value)}
+    entangled = {memories[node] for node in writes if _depends(node)}
     for node in writes:
         if memories[node] not in entangled:
             continue
@@ -51,10 +51,11 @@ def calculate_first(graph: torch.fx.Graph, in_memory: Any) -> None:
         node.update_arg(place, own)
 
 
-def _value(write: torch.fx.Node) -> torch.fx.Node | None:
-    place = 2 if "index_put" in _name(write) else 1
-    value = write.args[place] if len(write.args) > place else None
-    return value if isinstance(value, torch.fx.Node) else None
+def _read(write: torch.fx.Node) -> list[tuple[torch.fx.Node, bool]]:
+    """What an operation reads besides the memory that it writes to; element by element, indices aside."""
+    if "index_put" not in _name(write):
+        return [(each, True) for each in _operands(write.args[1:2])]
+    return [(each, False) for each in (*_operands(tuple(write.args[1])), *_operands(write.args[2:3]))]  # type: ignore[arg-type]
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -87,11 +88,11 @@ def _memory(node: torch.fx.Node) -> torch.fx.Node:
     return node
 
 
-def _depends(write: torch.fx.Node, value: torch.fx.Node) -> bool:
-    """Whether calculating an element of `value` may read another element of what `write` writes to."""
+def _depends(write: torch.fx.Node) -> bool:
+    """Whether what is written to an element, or where it is written, may depend on another element of the same memory."""
     memory = _memory(write)
     seen: set[tuple[torch.fx.Node, bool]] = set()
-    todo = [(value, True)]
+    todo = _read(write)
     while todo:
         node, alike = todo.pop()
         if (node, alike) in seen:

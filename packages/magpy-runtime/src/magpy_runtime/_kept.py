@@ -67,7 +67,7 @@ def cut(partition: Any, joint: torch.fx.GraphModule, inputs: Any, **keywords: An
     Returns:
         The forward and the backward graph.
     """
-    numbers: tuple[int, ...] = joint.meta.get(_NOT_KEPT, ())
+    numbers: tuple[int, ...] = joint.meta[_NOT_KEPT] if _NOT_KEPT in joint.meta else not_kept(joint.graph)
     placeholders = joint.graph.find_nodes(op="placeholder")
     for number in numbers:
         _put_copy(joint.graph, placeholders[number], placeholders[-1])
