@@ -265,24 +265,6 @@ def test_the_traceback_shows_the_programs_lines() -> None:
         assert "magpy" not in text.partition("in deep")[2]
 
 
-@pytest.mark.skipif("MAGPY_VERIFY" in os.environ, reason="a verified call leaves cycles")
-def test_exceptions_hold_nothing() -> None:
-    """The exception of a record is freed at once, and with it the tensors that it holds."""
-    import gc
-    import weakref
-
-    compiled = magpy.compile(with_tensor, backend="eager")
-    gc.disable()
-    try:
-        for _ in range(3):
-            error: Any = catch(compiled, torch.ones(2), 1)
-            alive = weakref.ref(error.extra)
-            del error
-            assert alive() is None
-    finally:
-        gc.enable()
-
-
 def sums(x: Any, n: Any) -> Any:
     return x * 2 + torch.ones(n)
 
@@ -345,6 +327,26 @@ RAISING_BEHIND = [
 ]  # fmt: skip
 
 
+@pytest.mark.skipif("MAGPY_VERIFY" in os.environ, reason="a verified call leaves cycles")
+@pytest.mark.parametrize("function", [with_tensor, below_disabled], ids=lambda function: function.__name__)
+def test_exceptions_hold_nothing(function: Callable[..., Any]) -> None:
+    """The exception of a record is freed at once, and with it the tensors that it holds."""
+    import gc
+    import weakref
+
+    compiled = magpy.compile(function, backend="eager")
+    gc.disable()
+    try:
+        for _ in range(6):
+            error: Any = catch(compiled, torch.ones(2), 1)
+            alive = weakref.ref(error.extra)
+            del error
+            assert alive() is None
+    finally:
+        gc.enable()
+    assert magpy.info(compiled).hits >= 3
+
+
 @pytest.mark.parametrize("function", RAISING_BEHIND, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("handling", [False, True])
 def test_what_an_operation_raises_leaves_the_call(function: Callable[..., Any], handling: bool) -> None:
@@ -382,24 +384,6 @@ def test_links_that_the_program_changes_are_no_record() -> None:
     compiled = magpy.compile(linked, backend="eager")
     for _ in range(6):
         assert look(catch(compiled, torch.ones(2), 7)) == look(catch(linked, torch.ones(2), 7))
-
-
-@pytest.mark.skipif("MAGPY_VERIFY" in os.environ, reason="a verified call leaves cycles")
-def test_exceptions_of_operations_hold_nothing() -> None:
-    import gc
-    import weakref
-
-    compiled = magpy.compile(below_disabled, backend="eager")
-    gc.disable()
-    try:
-        for _ in range(6):
-            error: Any = catch(compiled, torch.ones(2), 1)
-            alive = weakref.ref(error.extra)
-            del error
-            assert alive() is None
-    finally:
-        gc.enable()
-    assert magpy.info(compiled).hits >= 3
 
 
 def test_fullgraph() -> None:

@@ -78,9 +78,28 @@ def twice_in_place(x: Any) -> None:
     square.copy_(square.clone().t())
 
 
+def into_a_copy(x: Any) -> None:
+    copy = x.clone()
+    copy.index_put_((torch.arange(1, 100),), x[:99])
+    x.copy_(copy)
+
+
+def into_a_copy_turned(x: Any) -> None:
+    copy = x.clone()
+    copy[:30].view(5, 6).copy_(x[:30].view(6, 5).t() * 3)
+    x.copy_(copy)
+
+
+def into_a_copy_of_a_copy(x: Any) -> None:
+    copy = x.clone().clone()
+    copy.view(1, 101)[:, torch.arange(1, 100)] = x[:99]
+    x.mul_(0).add_(copy)
+
+
 FUNCTIONS: list[Callable[[Any], None]] = [
     shifted, assigned, converted, transposed, transposed_copy, turned, permuted, put, put_copy, mixed, twice,
     put_where, put_where_turned, put_rows, twice_in_place,
+    into_a_copy, into_a_copy_turned, into_a_copy_of_a_copy,
 ]  # fmt: skip
 
 

@@ -20,6 +20,8 @@ _WRITES: Final = frozenset([*_VIEW_OF, "as_strided_scatter", "index_put", "_unsa
 """Functions that write their second or third operand to the first, or that Inductor lets do so."""
 _CALCULATED: Final = frozenset(["mm", "addmm", "bmm", "baddbmm", "convolution"])
 """Functions whose results have memory of their own anyhow."""
+_COPIES: Final = {"clone": 0, "_to_copy": 0, "convert_element_type": 0, "copy": 1}
+"""Functions that Inductor may take for one of their operands, and which."""
 _SAME_ORDER: Final = frozenset(["view", "_unsafe_view", "reshape"])
 
 
@@ -82,9 +84,12 @@ def readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 
 def _memory(node: torch.fx.Node) -> torch.fx.Node:
-    """The node whose result's memory an operand lies in, if all is written in place that can be."""
-    while (is_view(node) or _name(node) in _WRITES) and isinstance(node.args[0], torch.fx.Node):
-        node = node.args[0]
+    """The node whose result's memory an operand lies in, if all is written in place that can be and no copy is made."""
+    while is_view(node) or _name(node) in (*_WRITES, *_COPIES, *_SAME_ORDER):
+        operand = node.args[_COPIES.get(_name(node), 0)]
+        if not isinstance(operand, torch.fx.Node):
+            break
+        node = operand
     return node
 
 
@@ -98,13 +103,13 @@ def _depends(write: torch.fx.Node) -> bool:
         if (node, alike) in seen:
             continue
         seen.add((node, alike))
-        if _memory(node) is memory:
+        if _name(node) not in _COPIES and _memory(node) is memory:
             if not (alike and _is_target(write, node)):
                 return True
             continue
         if node.op != "call_function" or _name(node) in _CALCULATED:
             continue
-        one_by_one = _name(node) in (*_SAME_ORDER, "copy", "clone") or _is_pointwise(node)
+        one_by_one = _name(node) in (*_SAME_ORDER, *_COPIES) or _is_pointwise(node)
         read = _operands(node.args[1:2]) if _name(node) == "copy" else node.all_input_nodes
         todo += [(each, alike and one_by_one and _size(each) == _size(node)) for each in read]
     return False
