@@ -367,6 +367,8 @@ class CallRules(CalledRules):
                 self.hashed(value)
             else:
                 self.read(value, each.value_read)
+                if issubclass(type(value), (set, frozenset)) and each.value_read in (Read.ITEMS, Read.DEEP):
+                    self.order_read(value)
         if each.element_operators:
             self.elements_used(value, each.element_operators)
 

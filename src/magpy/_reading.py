@@ -222,12 +222,21 @@ class ReadingRules(IteratorRules):
                 raise self.boundary("external-iterator", tp.__qualname__)
             elif not info.mutable:
                 self.read(obj, Read.ITEMS)
+        if info.base in (set, frozenset):
+            self.order_read(obj)
         if info.mutable:
             for name in ("__iter__", "__next__", "__getitem__", "__len__"):
                 self.lookup(tp, name)
             if not any(type(self.lookup(tp, name)) is types.FunctionType for name in ("__iter__", "__next__")):
                 self.no_hidden_state(tp)
             self.own_iterator(obj)
+
+    def order_read(self, members: Any) -> None:
+        """The order of a set's members, which their addresses decide, is seen: those that are older are held."""
+        for member in self.elements(members):
+            node = self.find(member)
+            if node is not None and node.external and self.is_hashed_by_identity(type(member)):
+                self.held_by_identity.add(node.index)
 
     def own_iterator(self, obj: Any) -> None:
         """An iterator will be advanced: C code's own kinds must be the run's own, for nobody sees what they yield."""
@@ -243,10 +252,21 @@ class ReadingRules(IteratorRules):
             raise self.boundary("external-iterator", tp.__qualname__)
 
     def hashed(self, obj: Any) -> None:
-        """An object is used as a key: its hash and equality matter."""
+        """An object is used as a key: its hash and equality matter, and which object it is."""
         if is_atom(obj):
+            if obj != obj:
+                raise self.boundary("value-identity", "a number that is not equal to itself as a key")
             return
         info = self.info(type(obj))
+        if info.base in (tuple, frozenset):
+            pass
+        elif info.type is types.MethodType:
+            self.hashed(obj.__self__)
+            self.hashed(obj.__func__)
+        else:
+            node = self.find(obj)
+            if node is not None and node.external:
+                self.keys_used.add(node.index)
         if info.mutable:
             self.lookup(info.type, "__hash__")
             self.asked("__eq__", self.lookup(info.type, "__eq__"))

@@ -269,7 +269,7 @@ def make_draft(
     guard = GuardWriter(monitor.graph, namespace, policy.pinned, policy.path, helpers, locate)
     mutated = {effect.node.index for effect in monitor.graph.effects}
     lifted = lifted_part(monitor, guard)
-    guard_source = guard.write(positional, keywords, mutated)
+    guard_source = guard.write(positional, keywords, mutated, monitor.keys_used)
     if monitor.inplace:
         guard_source = _check_storages(guard, monitor, guard_source)
     operators = monitor.operators

@@ -131,7 +131,24 @@ class SpecialRules(OperationRules):
                     self.hashed(arg)
                 self.callable_facts(wrapped)
                 return None
+        if function is hash and args:
+            self.hash_read(args[0])
         return super().native(function, args, keywords)
+
+    def hash_read(self, obj: Any) -> None:
+        """The program sees a hash: one that is made from an address is fixed for what the record holds."""
+        if issubclass(type(obj), (tuple, frozenset)):
+            for each in self.elements(obj):
+                self.hash_read(each)
+        elif not is_atom(obj) and self.is_hashed_by_identity(type(obj)):
+            node = self.find(obj)
+            if node is None or not node.external:
+                raise self.boundary("value-identity", f"hash() of a {type(obj).__qualname__}")
+            self.held_by_identity.add(node.index)
+
+    def tensor_hash(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`tensor.__hash__()`."""
+        self.hash_read(args[0])
 
     def lock(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """A lock of a library's own is taken or released; it is free again when the call returns."""

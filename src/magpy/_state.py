@@ -111,6 +111,7 @@ class State:
         self.scrambled: set[int] = set()
         self.complete: set[int] = set()
         self.held_by_identity: set[int] = set()
+        self.keys_used: set[int] = set()
         self.written_class_names: set[str] = set()
         self.user_frames: list[tuple[types.CodeType, bool]] = []
 
@@ -300,7 +301,7 @@ class State:
             self.graph.note(node, _KEYS, Atom(members), where)
             for member in members:
                 if not is_atom(member):
-                    self.pin(member)
+                    self.hold_key(member)
         elif base is not None:
             items = tuple(base.__iter__(source))  # type: ignore[attr-defined]
             self.graph.note(node, _LENGTH, Atom(len(items)), where)
@@ -322,14 +323,25 @@ class State:
 
     def pin_key(self, obj: Any) -> Any:
         """Hold an object that is used as a dictionary key; only an identity hash can be guarded."""
-        if type_lookup(type(obj), "__hash__") is not object.__hash__ and not issubclass(
-            type(obj), (type, types.FunctionType, types.BuiltinFunctionType, enum.Enum, *self.tensor_types)
-        ):
+        if not self.is_hashed_by_identity(type(obj)):
             if issubclass(type(obj), (tuple, frozenset)) and all(map(is_atom, obj)):
                 return obj
             raise self.boundary("opaque-object", f"a {type(obj).__name__} as a dictionary key")
-        self.pin(obj)
+        self.hold_key(obj)
         return obj
+
+    def is_hashed_by_identity(self, tp: type) -> bool:
+        """Whether the hash of a type's instances tells which object one is, or as much."""
+        return type_lookup(tp, "__hash__") is object.__hash__ or issubclass(
+            tp, (type, types.FunctionType, types.BuiltinFunctionType, enum.Enum, *self.tensor_types)
+        )
+
+    def hold_key(self, obj: Any) -> None:
+        """Hold a key by identity, wherever else it was found."""
+        node = self.pin(obj)
+        if node.external:
+            self.held_by_identity.add(node.index)
+            self.keys_used.add(node.index)
 
     def read_item(self, node: Node, obj: Any, name: Any) -> None:
         """One element of an external dictionary was looked up."""

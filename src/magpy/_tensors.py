@@ -52,6 +52,7 @@ class TensorRules(SpecialRules):
         self.random = False
         self.hash_codes.add(torch.Tensor.__hash__.__code__)
         self.add_specials(dict.fromkeys(_torch.MODE_QUERIES, self.query))
+        self.add_specials({torch.Tensor.__hash__: self.tensor_hash})
 
     def switch_on(self) -> None:
         """Let torch report its operators on this thread."""

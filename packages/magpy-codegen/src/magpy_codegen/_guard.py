@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,13 +141,16 @@ class GuardWriter:
             found = self.names[node.index] = self.namespace.constant(obj, hint or node.type.__name__.lower())
         return found
 
-    def write(self, positional: int, keywords: tuple[str, ...], mutated: set[int]) -> str:
+    def write(
+        self, positional: int, keywords: tuple[str, ...], mutated: set[int], keys: Collection[int] = frozenset()
+    ) -> str:
         """Write the whole guard.
 
         Args:
             positional: number of positional arguments of the call.
             keywords: names of its keyword arguments, in order.
             mutated: indices of nodes that effects change.
+            keys: indices of nodes that were looked up in, or put into, what finds them by identity.
 
         Returns:
             Source of `guard(args, kwargs)`, which gives the bound objects as a tuple, or the number of the check that failed.
@@ -172,7 +175,7 @@ class GuardWriter:
                 condition = f"{self.name(fact.node)} is {self.name(other)}"
                 step = Step(StepKind.DIFFERENT, operands=(self.operand(fact.node), self.operand(other)))
                 self._check(fact, condition, "two objects are distinct", fact.location, step)
-        self._distinct(mutated)
+        self._distinct(mutated, keys)
         if self.tensors:
             names = ", ".join(self.name(node) for node in self.tensors)
             step = Step(StepKind.TENSORS, operands=tuple(self.operand(node) for node in self.tensors))
@@ -520,9 +523,11 @@ class GuardWriter:
         step = self._ask(StepKind.PLAIN if plain else StepKind.IS, fact.node, fact.key, atom)
         self._check(fact, condition, text, where, step)
 
-    def _distinct(self, mutated: set[int]) -> None:
-        """Different paths that led to different objects must do so again, or effects would hit the wrong ones."""
+    def _distinct(self, mutated: set[int], keys: Collection[int]) -> None:
+        """Different paths that led to different objects must do so again: effects and keys would hit the wrong ones."""
+        found = [node for node in self.bound if node.index in keys]
         nodes = [node for node in self._mutable if not _is_tensor(node)]
+        nodes += [node for node in found if node not in nodes]
         if len(nodes) > 1:
             ids = ", ".join(f"id({self.names[node.index]})" for node in nodes)
             step = Step(StepKind.DIFFERENT, operands=tuple(self.operand(node) for node in nodes))
@@ -536,13 +541,19 @@ class GuardWriter:
             and self.pinned(node)
             and node.type not in _NEVER_CHANGED
         }
-        if nodes and held:
-            changed = frozenset(held)
-            name = self.namespace.constant(changed, "changed_ids")
-            for node in nodes:
-                condition = f"id({self.names[node.index]}) in {name}"
-                step = Step(StepKind.OUTSIDE, (self.operand(node),), expected=changed)
-                self._check(None, condition, "an argument is none of the changed objects", step=step)
+        self._outside(nodes, held, "an argument is none of the changed objects")
+        if found:
+            others = {id(node.obj()) for node in self.graph.external() if node.index in keys and self.pinned(node)}
+            self._outside(found, others, "a key is none of those that the record holds")
+
+    def _outside(self, nodes: list[Node], ids: set[int], text: str) -> None:
+        if not ids:
+            return
+        others = frozenset(ids)
+        for node in nodes:
+            condition = f"id({self.names[node.index]}) in {self.namespace.constant(others, 'ids')}"
+            step = Step(StepKind.OUTSIDE, (self.operand(node),), expected=others)
+            self._check(None, condition, text, step=step)
 
 
 def _is_tensor(node: Node) -> bool:
