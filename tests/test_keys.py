@@ -158,7 +158,9 @@ def test_keys_of_what_the_call_makes(program: Callable[..., Any], maker: str) ->
     for pair in ((z, x), (z, z), (y, x), (other, x), (other, other), (x, z)):
         assert served.compiled(*pair) == program(*pair)
     if maker not in ("own hash", "own equality"):
-        assert magpy.info(served.compiled).monitored == 2, "which objects they are does not matter, but whether they are one"
+        assert magpy.info(served.compiled).monitored == 2, (
+            "which objects they are does not matter, but whether they are one"
+        )
 
 
 def with_older(key: Any) -> Any:
