@@ -134,3 +134,27 @@ def test_reach():
     assert partial_reach(torch.fx.symbolic_trace(lambda x, y: (x.add_(y), x))) == {}, (
         "updates hide what depends on what"
     )
+
+
+def view_and_more(x, other):
+    return x[0], other.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_view_of_an_input_may_be_updated(backend):
+    worlds = []
+    for compiled in (False, True):
+        leaf = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
+        other = torch.nn.Parameter(torch.ones(3))
+        run = view_and_more
+        if compiled:
+            run = resolve(backend)(torch.fx.symbolic_trace(run), [leaf * 1, other])
+        found = []
+        for _ in range(3):
+            x = leaf * 1
+            view, total = run(x, other)
+            view.mul_(3)
+            ((x * 2).sum() + view.sum() + total).backward()
+            found += [x.tolist(), leaf.grad.tolist(), other.grad.tolist()]
+        worlds.append(found)
+    assert worlds[0] == worlds[1]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from . import _torch
 from ._graph_facts import memory_of, updated_operands, updates
 
 Run = Callable[..., Any]
@@ -102,10 +103,11 @@ def with_missing_gradients(run: Run, reach: dict[int, frozenset[int]]) -> Run:
         return run
     masks: _Masks | None = None
     asked = False
+    useless = False
 
     def guarded(*inputs: Any) -> Any:
-        nonlocal masks, asked
-        if not torch.is_grad_enabled():
+        nonlocal masks, asked, useless
+        if useless or not torch.is_grad_enabled():
             return run(*inputs)
         if masks is not None:
             found = run(*inputs)
@@ -124,10 +126,20 @@ def with_missing_gradients(run: Run, reach: dict[int, frozenset[int]]) -> Run:
             _watch(state, *made)
             if not asked:
                 masks = _Masks.of(*made, passed, reach)
+        useless = made is None
         asked = True
+        _let_update([each for each in found if _has_history(each)], [inputs[place] for place in places])
         return found
 
     return guarded
+
+
+def _let_update(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+    """Views of inputs may be updated in place, as eager's; that they came through `_Input` does not matter to them."""
+    bases = [each if each._base is None else each._base for each in inputs]
+    for each in outputs:
+        if any(each._base is base for base in bases):
+            _torch.let_update(each)
 
 
 class _Masks:

@@ -171,6 +171,14 @@ def partitioner() -> Any:
     return Partitioner()
 
 
+def let_update(view: torch.Tensor) -> None:
+    """Let a view that an autograd function has made be updated in place."""
+    from torch._C import _autograd
+
+    if _autograd._get_creation_meta(view) == _autograd.CreationMeta.IN_CUSTOM_FUNCTION:
+        _autograd._set_creation_meta(view, _autograd.CreationMeta.DEFAULT)
+
+
 def compile_lock() -> Any:
     """The lock that torch.compile holds while it compiles."""
     from torch._dynamo.convert_frame import compile_lock as lock
@@ -484,6 +492,7 @@ __all__ = [
     "is_symbolic",
     "list_backends",
     "load_package",
+    "let_update",
     "lookup_backend",
     "min_cut_partition",
     "modes",
