@@ -541,17 +541,18 @@ class GuardWriter:
             and self.pinned(node)
             and node.type not in _NEVER_CHANGED
         }
-        self._outside(nodes, held, "an argument is none of the changed objects")
+        self._outside(nodes, held, "changed_ids", "an argument is none of the changed objects")
         if found:
             others = {id(node.obj()) for node in self.graph.external() if node.index in keys and self.pinned(node)}
-            self._outside(found, others, "a key is none of those that the record holds")
+            self._outside(found, others, "held_keys", "a key is none of those that the record holds")
 
-    def _outside(self, nodes: list[Node], ids: set[int], text: str) -> None:
+    def _outside(self, nodes: list[Node], ids: set[int], hint: str, text: str) -> None:
         if not ids:
             return
         others = frozenset(ids)
+        name = self.namespace.constant(others, hint)
         for node in nodes:
-            condition = f"id({self.names[node.index]}) in {self.namespace.constant(others, 'ids')}"
+            condition = f"id({self.names[node.index]}) in {name}"
             step = Step(StepKind.OUTSIDE, (self.operand(node),), expected=others)
             self._check(None, condition, text, step=step)
 
