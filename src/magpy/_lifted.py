@@ -314,11 +314,11 @@ class LiftingMonitor(LiftedTensors):
         if not self.copies:
             return
         try:
-            found = [each for *_, variables, stack in self.recorder.frames() for each in (*variables, *stack)]
             self.recorder.replace(self.copies, True, inputs)
             put_back_effects(self.copies, self.graph.effects, self._is_old)
-            put_back(self.copies, found, self._is_old)
-        except RuntimeError:
+            for *_, variables, stack in self.recorder.frames():
+                put_back(self.copies, (*variables, *stack), self._is_old)
+        except (RuntimeError, ValueError):
             return  # no frame is left, or not all of them are running
 
     # -- instructions -------------------------------------------------------------------------------------------------
