@@ -17,7 +17,7 @@ from ._attributes import Pending
 from ._called import BINDING, CalledRules, is_call, unwrapped
 from ._describe import describe
 from ._reading import GETTERS, ITERATORS, NOTHING
-from ._state import is_atom, is_mutable_type
+from ._state import is_atom, is_mutable_type, is_nan
 
 _OF_SETS: Final = (set.__ior__, set.__iand__, set.__isub__, set.__ixor__)
 """In-place operators that take sets only."""
@@ -369,8 +369,27 @@ class CallRules(CalledRules):
                 self.read(value, each.value_read)
                 if issubclass(type(value), (set, frozenset)) and each.value_read in (Read.ITEMS, Read.DEEP):
                     self.order_read(value)
+        if "__eq__" in each.element_operators:
+            self.compared_in_c(value, values[:index] + values[index + 1 :])
         if each.element_operators:
             self.elements_used(value, each.element_operators)
+
+    def compared_in_c(self, container: Any, others: tuple[Any, ...]) -> None:
+        """C code compares elements with other objects, which are equal to it if they are the same: two NaNs may be that."""
+        if self._holds_nan((container,)) and (not others or self._holds_nan(others)):
+            raise self.boundary("value-identity", "elements are compared, NaNs among them")
+
+    def _holds_nan(self, objects: tuple[Any, ...]) -> bool:
+        """Whether NaNs are among some objects, or in containers that are among them."""
+        stack, seen = [*objects], set()
+        while stack:
+            obj = stack.pop()
+            if is_nan(obj):
+                return True
+            if not is_atom(obj) and id(obj) not in seen:
+                seen.add(id(obj))
+                stack += self.members(obj)
+        return False
 
     def keyed(self, form: Annotation, inputs: tuple[Input, ...], values: tuple[Any, ...]) -> None:
         """The output is one item or attribute of an input: that one is read."""

@@ -343,6 +343,8 @@ class Compiled(Behind):
                 self.disk.changed()
             tell("recorded", self, monitor, run, record, failure)
         finally:
+            with contextlib.suppress(Exception):
+                monitor.give_back(run)
             _release(monitor, kept)
         if failure is not None:
             self._failed(failure, run.error, monitor_hint(monitor), point, bool(made))

@@ -26,6 +26,7 @@ from ._lifted_calls import CALLS, HARMLESS, REFERENCES
 from ._lifted_tensors import LiftedTensors
 from ._monitor import Monitor, Run
 from ._numbers import LIFTABLE, Numbers, Wish, fact_key, is_liftable, is_number
+from ._originals import original, put_back, put_back_effects
 
 _ROOT: Final = Node(0, None, None, None, 0)
 _LOADS: Final = frozenset(
@@ -222,7 +223,7 @@ class LiftingMonitor(LiftedTensors):
                 if carried:
                     self.numbers.adopt(value, root)
                 else:
-                    values[index] = value = self.numbers.carry(root)
+                    values[index] = value = self.numbers.carry(root, value)
                 if made:
                     self.outcomes.add(root)
                 self.read_length(node, values)
@@ -245,7 +246,7 @@ class LiftingMonitor(LiftedTensors):
             if old.find(value) is not None:
                 self.numbers.adopt(value, self.root(_ROOT, key, value))
             elif index >= pushed and self.is_wanted(_ROOT, key):
-                found[index] = self.numbers.carry(self.root(_ROOT, key, value))
+                found[index] = self.numbers.carry(self.root(_ROOT, key, value), value)
                 self.recorder.poke(len(args) - 1 - index, found[index])
         return tuple(found)
 
@@ -265,6 +266,60 @@ class LiftingMonitor(LiftedTensors):
         else:
             args, kwargs = self.lifted_arguments(args, kwargs)
         return super().run(function, args, kwargs, point, box)
+
+    # -- the program's own objects ------------------------------------------------------------------------------------
+
+    def _is_old(self, obj: Any) -> bool:
+        """Whether no object that carries a number can have got into one: it existed when the run started."""
+        if self.has_slots:
+            return False
+        node = self.find(obj)
+        return (node is not None and node.external) or (type(obj) is types.FunctionType and self.is_old(obj))
+
+    def give_back(self, run: Run) -> None:
+        """The program's own objects are what the run has given and stored."""
+        if self.copies:
+            put_back_effects(self.copies, self.graph.effects, self._is_old)
+            put_back(self.copies, (run.result, run.error), self._is_old)
+            run.result = original(self.copies, run.result)
+
+    def crossing(self, within: bool) -> None:
+        """A boundary operation gets the program's own objects, and finds these where it looks."""
+        if self.copies:
+            if not within:
+                self.recorder.replace(self.copies, False, True)
+            put_back_effects(self.copies, self.graph.effects, self._is_old)
+
+    def on_error(self, error: BaseException, phase: int) -> bool:
+        """A rule has raised; if the run ends there, the program goes on with its own objects."""
+        goes_on = super().on_error(error, phase)
+        if not goes_on:
+            self._leave(inputs=False)
+        return goes_on
+
+    def on_failure(self, error: BaseException) -> bool:
+        """The same outside of instructions, where an instruction has not taken its inputs yet."""
+        goes_on = super().on_failure(error)
+        if not goes_on and self.copies and self.recorder.phase() == 0:
+            put_back(self.copies, self.recorder.inputs(), self._is_old)
+            self.recorder.replace(self.copies, False, True)
+        return goes_on
+
+    def finish(self) -> None:
+        """What is left of the call runs unobserved, with the program's own objects."""
+        self._leave(inputs=True)
+        super().finish()
+
+    def _leave(self, inputs: bool) -> None:
+        if not self.copies:
+            return
+        try:
+            self.recorder.replace(self.copies, True, inputs)
+            put_back_effects(self.copies, self.graph.effects, self._is_old)
+            for *_, variables, stack in self.recorder.frames():
+                put_back(self.copies, (*variables, *stack), self._is_old)
+        except (RuntimeError, ValueError):
+            return  # no frame is left, or not all of them are running
 
     # -- instructions -------------------------------------------------------------------------------------------------
 
@@ -395,7 +450,7 @@ class LiftingMonitor(LiftedTensors):
         if carried is not None and (answer is None or carried is answer):
             return  # a function that gave its argument back, as `abs` may, has an answer of its own
         if type(loaded) is type(expression.value) and (loaded == expression.value or loaded != loaded):
-            self.recorder.poke(0, self.numbers.carry(expression))
+            self.recorder.poke(0, self.numbers.carry(expression, loaded))
         else:
             self.numbers.give_up("an operation on numbers gave something else than expected")
 

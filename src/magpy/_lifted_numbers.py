@@ -16,6 +16,8 @@ _METHODS: Final = {symbol: method for method, symbol in SYMBOLS.items()}
 SEQUENCES: Final = (tuple, list, torch.Size)
 _UNLIKE: Final = frozenset({str, bytes, type(None), type(...), type(NotImplemented), tuple, list, dict, set})
 
+_EQUAL_OR_NANS: Final = "{0} == {1} or ({0} != {0} and {1} != {1})"
+
 
 class LiftedNumbers(LiftedReferences):
     """Rules for instructions on lifted numbers.
@@ -147,9 +149,18 @@ class LiftedNumbers(LiftedReferences):
                 self.consume(left, right)
                 return
         for one, other in zip(left, right, strict=True):
-            self.compared("==", one, other)
+            self._compared_in_c(one, other)
             if one is not other and one != other:
                 return
+
+    def _compared_in_c(self, one: Any, other: Any) -> None:
+        """Before C code asks whether an element is another object or equal to it: of two NaNs that is another question."""
+        if type(one) in NUMBERS and type(other) in NUMBERS and float in (type(one), type(other)) and one != other:
+            if self.carries(one, other):
+                operands = (self.numbers.operand(one), self.numbers.operand(other))
+                self.numbers.ask(_EQUAL_OR_NANS, operands, False, self.where())
+        else:
+            self.compared("==", one, other)
 
     def asked_truth(self, inputs: tuple[Any, ...]) -> None:
         """Before an object's truth is asked for."""
@@ -160,13 +171,19 @@ class LiftedNumbers(LiftedReferences):
             self.numbers.ask("{} != 0", (expression,), bool(inputs[-1]), self.where())
 
     def identified(self, inputs: tuple[Any, ...]) -> None:
-        """Before `one is other`: of numbers it asks whether they are the interpreter's own."""
-        if not self.carries(*inputs) or type(inputs[0]) is not type(inputs[1]):
+        """Before `one is other`: the program's own objects are compared."""
+        if type(inputs[0]) is not type(inputs[1]):
             return
-        self.consume(*inputs)
-        for position, each in enumerate(reversed(inputs)):
-            if type(each) is int and -5 <= each <= 256:
-                self.recorder.poke(position, int(repr(each)))
+        if self.carries(*inputs):
+            self.consume(*inputs)
+        if any(id(each) in self.copies for each in inputs):
+            self.recorder.replace(self.copies, False, True)
+
+    def is_in_c(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`operator.is_` and `operator.is_not`."""
+        if any(id(each) in self.copies for each in args):
+            self.recorder.replace(self.copies, False, True)
+        super().is_in_c(args, keywords)
 
     def searched(self, inputs: tuple[Any, ...]) -> None:
         """Before `item in container`."""
@@ -175,7 +192,7 @@ class LiftedNumbers(LiftedReferences):
             return
         if type(container) in SEQUENCES and type(item) in NUMBERS:
             for each in container:
-                self.compared("==", each, item)
+                self._compared_in_c(each, item)
                 if each is item or (type(each) in NUMBERS and each == item):
                     return
             return
@@ -193,6 +210,9 @@ class LiftedNumbers(LiftedReferences):
         if not self.numbers or self._is_python(container):
             return
         self.pins(key)
+        node = self.find(container)
+        if id(key) in self.copies and node is not None and node.external:
+            self.recorder.replace({id(key): self.copies[id(key)]}, False, True)
         if not issubclass(type(container), (list, dict)):
             self.consume(value)
 

@@ -15,6 +15,7 @@ from magpy_runtime.capture import NULL
 from . import _torch
 from ._monitor import Monitor
 from ._numbers import BINARY, LIFTABLE, Numbers, Wish, fact_key, is_liftable, is_number, size_key
+from ._originals import Copies
 from ._recording import Policy
 
 _LENGTH: Final = Key(EdgeKind.LENGTH)
@@ -30,17 +31,19 @@ class LiftedReferences(Monitor):
         roots: those that are read on entry, by the reference that leads to them.
         sizes: sizes of external tensors, by node and dimension.
         followed: wanted numbers that the current instruction has followed.
+        copies: the objects that carry numbers, in all segments of the run, with the program's own.
     """
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
+        self.copies: Copies = {}
         self._start(Wish())
 
     def _start(self, wish: Wish) -> None:
         """A segment starts; nothing is lifted yet."""
         self.wish = wish
         self.path = Policy(set(), set()).path
-        self.numbers = Numbers()
+        self.numbers = Numbers(self.copies)
         self.roots: dict[tuple[int, Key], Lifted] = {}
         self.sizes: dict[tuple[int, int], Lifted] = {}
         self.followed: list[tuple[Node, Key, Any]] = []
@@ -142,7 +145,7 @@ class LiftedReferences(Monitor):
 
         def lifted(key: Key, value: Any) -> Any:
             if is_liftable(value) and self.is_wanted(root, key):
-                return self.numbers.carry(self.root(root, key, value))
+                return self.numbers.carry(self.root(root, key, value), value)
             return value
 
         return (

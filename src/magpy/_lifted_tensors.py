@@ -60,7 +60,7 @@ class LiftedTensors(LiftedCalls):
         name = name_of(function)
         if name == "item" and len(args) == 1 and (number := self.carried(args[0])) is not None:
             out = run(*args, **kwargs)
-            return self.numbers.carry(number) if isinstance(number, Expression) else out
+            return self.numbers.carry(number, out) if isinstance(number, Expression) else out
         out = super().operator(function, run, args, kwargs)
         in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or name == "__set__"
         if in_place or "out" in kwargs:
@@ -129,7 +129,9 @@ class LiftedTensors(LiftedCalls):
             if type(arg) in (list, tuple):
                 return type(arg)(map(shown, arg))
             number = self.carried(arg)
-            return self.numbers.carry(number) if isinstance(number, Expression) else arg if number is None else number
+            if isinstance(number, Expression):
+                return self.numbers.carry(number, number.value)
+            return arg if number is None else number
 
         return super().with_numbers(function, (*args[:1], *map(shown, args[1:])), kwargs)
 
@@ -210,7 +212,7 @@ class LiftedTensors(LiftedCalls):
             node = self.operators.graph.call_method(method, (place, *args))
             expression = Measured(value, node)
             node.meta["number"] = expression
-            found = self.measured[place, dim] = self.numbers.carry(expression)
+            found = self.measured[place, dim] = self.numbers.carry(expression, value)
         return found
 
     def _check_metadata(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:

@@ -159,6 +159,9 @@ class Monitor(SplitRules):
         """A callback has raised: gives whether the capture goes on all the same."""
         return self.on_error(error, self.recorder.phase())
 
+    def give_back(self, run: Run) -> None:
+        """Nothing more will be made of a run: whatever stood in for the program's own objects goes. See `LiftingMonitor`."""
+
     def on_stop(self) -> None:
         """The capture is over: put back what was switched for it.
 

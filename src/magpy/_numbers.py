@@ -25,6 +25,7 @@ from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime.capture import distinct_int
 
 from . import _torch
+from ._originals import Copies, original
 
 NUMBERS: Final = frozenset({int, float, bool})
 _OPAQUE: Final = (type, types.FunctionType, types.ModuleType, types.CodeType, types.FrameType, types.GeneratorType,
@@ -92,11 +93,13 @@ class Numbers:
     Attributes:
         conditions: what the program asked of numbers, in order.
         everything: whether all numbers are taken for constants, for something was not understood; the reason, or None.
+        copies: the objects that carry numbers, in all segments of the run, with the program's own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, copies: Copies) -> None:
         self.conditions: list[Condition] = []
         self.everything: str | None = None
+        self.copies = copies
         self._objects: dict[int, tuple[Any, Expression]] = {}
         self._read: set[int] = set()
         self._count = 0
@@ -109,10 +112,11 @@ class Numbers:
         found = self._objects.get(id(obj))
         return None if found is None else found[1]
 
-    def carry(self, expression: Expression) -> Any:
-        """A new object that carries an expression."""
+    def carry(self, expression: Expression, own: Any) -> Any:
+        """A new object that carries an expression, in the place of the program's own."""
         obj = distinct(expression.value)
         self._objects[id(obj)] = (obj, expression)
+        self.copies[id(obj)] = (obj, original(self.copies, own))
         return obj
 
     def adopt(self, obj: Any, expression: Expression) -> None:

@@ -16,7 +16,7 @@ from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, type_lookup
 
 from ._attributes import Pending
-from ._state import is_atom, is_library, is_mutable_type
+from ._state import is_atom, is_library, is_mutable_type, is_nan
 from ._uses import UseRules
 
 _RAISED_BY_C = frozenset(
@@ -142,8 +142,11 @@ class OperationRules(UseRules):
         info = self.info(type(container))
         if info.base is None and not info.mutable and type_lookup(info.type, "__contains__") is NULL:
             self.iterated(container)
+            self.compared_in_c(container, (item,))
             if self.is_external_iterator(container):
-                for element in self.drain(container):
+                drained = self.drain(container)
+                self.compared_in_c(drained, (item,))
+                for element in drained:
                     self.compare((element, item), "==")
             return
         if info.tensor or (info.base is None and not info.mutable):
@@ -167,6 +170,7 @@ class OperationRules(UseRules):
             return
         if external and node is not None:
             self.read_items(node, container)
+        self.compared_in_c(container, (item,))
         for element in self.elements(container):
             self.compare((element, item), "==")
 
@@ -174,13 +178,19 @@ class OperationRules(UseRules):
         """Before `one is other`."""
         self.identity(inputs[0], inputs[1], plain=False)
 
+    def is_in_c(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """`operator.is_` and `operator.is_not`."""
+        if len(args) == 2:
+            self.identity(*args, plain=False)
+
     def identity(self, left: Any, right: Any, *, plain: bool) -> None:
         """Two objects are told apart by identity."""
         one, other = type(left), type(right)
         if one in _SINGLETONS or other in _SINGLETONS:
             return
         if not plain and is_atom(left) and is_atom(right):
-            if one is other and left == right and one in (int, float, complex, str, bytes):
+            same = one is other and (left == right or (is_nan(left) and is_nan(right)))
+            if same and one in (int, float, complex, str, bytes):
                 if (one is int and -5 <= left <= 256) or is_library(self.recorder.code().co_filename):
                     return
                 raise self.boundary("value-identity", f"`is` between two values of type {one.__name__}")

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import gc
 import inspect
+import operator
 import reprlib
 import sys
 import threading
@@ -77,6 +78,8 @@ class SpecialRules(OperationRules):
             globals: self.builtin_globals,
             __build_class__: self.class_statement,
             warnings.warn: self.warn,
+            operator.is_: self.is_in_c,
+            operator.is_not: self.is_in_c,
             id: self.identity_number,
             sys.exc_info: self.thread_state,
             threading.get_ident: self.thread_state,

@@ -315,6 +315,7 @@ class SplitRules(FrameRules, WatchedTensorRules):
                 self.switch_on()
             raise
         self.muted = True
+        self.crossing(within)
         self.graph.release()  # objects live as long as the program holds them
         self.collects_again()
         self.made = what.function is _torch.TOLIST
@@ -394,6 +395,9 @@ class SplitRules(FrameRules, WatchedTensorRules):
             self.switch_on()
         self.collects_not()
         recorder.forget()
+
+    def crossing(self, within: bool) -> None:
+        """A boundary operation is about to run; `within`: torch already does. See `LiftingMonitor`."""
 
     def finish(self) -> None:
         """Stop here: what is left of the call runs unobserved."""

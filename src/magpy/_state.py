@@ -86,6 +86,14 @@ def is_atom(value: Any) -> bool:
     return issubclass(kind, type) and not is_mutable_type(value)
 
 
+def is_nan(value: Any) -> bool:
+    """Whether a number is unequal to itself."""
+    kind = type(value)
+    if issubclass(kind, float):
+        return float.__ne__(value, value)
+    return issubclass(kind, complex) and bool(complex.__ne__(value, value))
+
+
 def plain_value(value: Any) -> Any:
     """The number or string that an instance of a subclass of one is; None for other objects."""
     if issubclass(type(value), str):

@@ -5,7 +5,7 @@
  *   hooks_trace.c       where events come from on CPython 3.11 (a trace function with opcode events)
  *   hooks_monitoring.c  where events come from on CPython 3.12 and later (sys.monitoring)
  *   recorder.c          the Python type Recorder
- *   segments.c          its methods for boundaries: frames, divert, forget, position
+ *   segments.c          its methods for boundaries: frames, replace, divert, forget, position
  *   resume.c            rebuilds frames and lets them go on
  *   below.c             calls functions below rebuilt frames that do not go on
  *   hook.c              the Python type FrameHook: frames that are answered instead of being run
@@ -164,6 +164,7 @@ PyObject *mp_resume(PyObject *module, PyObject *args, PyObject *kwargs);
 /* recorder.c, segments.c */
 int mp_check_thread(Recorder *recorder);
 PyObject *mp_recorder_frames(PyObject *object, PyObject *ignored);
+PyObject *mp_recorder_replace(PyObject *object, PyObject *args);
 PyObject *mp_recorder_divert(PyObject *object, PyObject *args);
 PyObject *mp_recorder_forget(PyObject *object, PyObject *ignored);
 PyObject *mp_recorder_position(PyObject *object, PyObject *ignored);

@@ -145,6 +145,25 @@ distinct_int(PyObject *Py_UNUSED(module), PyObject *object)
     return (PyObject *)made;
 }
 
+/* put_in_tuple(tuple, index, obj): changes a tuple. The caller vouches that the two objects are equal. */
+static PyObject *
+put_in_tuple(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *tuple, *obj;
+    Py_ssize_t index;
+    if (!PyArg_ParseTuple(args, "O!nO:put_in_tuple", &PyTuple_Type, &tuple, &index, &obj)) {
+        return NULL;
+    }
+    if (index < 0 || index >= PyTuple_GET_SIZE(tuple)) {
+        PyErr_SetString(PyExc_IndexError, "put_in_tuple() index out of range");
+        return NULL;
+    }
+    PyObject *old = PyTuple_GET_ITEM(tuple, index);
+    PyTuple_SET_ITEM(tuple, index, Py_NewRef(obj));
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
 PyMethodDef mp_probe_methods[] = {
     {"type_lookup", (PyCFunction)(void (*)(void))type_lookup, METH_FASTCALL,
      "type_lookup(type, name, /)\n--\n\nWhat the type's MRO holds under a name, or NULL; no descriptor runs."},
@@ -155,5 +174,6 @@ PyMethodDef mp_probe_methods[] = {
     {"type_version", type_version, METH_O, "type_version(type, /)\n--\n\nThe type's version tag, 0 when it has none."},
     {"dict_version", dict_version, METH_O, "dict_version(dict, /)\n--\n\nThe dictionary's version (3.11), else 0."},
     {"distinct_int", distinct_int, METH_O, "distinct_int(n, /)\n--\n\nAn int of the same value that is another object."},
+    {"put_in_tuple", put_in_tuple, METH_VARARGS, "put_in_tuple(tuple, index, obj, /)\n--\n\nPut an equal object in a tuple."},
     {NULL, NULL, 0, NULL},
 };

@@ -412,6 +412,8 @@ static PyMethodDef recorder_methods[] = {
     {"pending", recorder_pending, METH_NOARGS, "pending()\n--\n\n(code, index) of each monitored frame, outermost first."},
     {"frames", mp_recorder_frames, METH_NOARGS,
      "frames()\n--\n\n(function, code, index, locals, stack) of each monitored frame, outermost first."},
+    {"replace", mp_recorder_replace, METH_VARARGS,
+     "replace(others, frames, inputs)\n--\n\nPut others in the place of objects in the monitored frames."},
     {"divert", mp_recorder_divert, METH_VARARGS,
      "divert(after, n_out)\n--\n\nTake the current instruction as a whole: monitor nothing below it, then call after."},
     {"forget", mp_recorder_forget, METH_NOARGS,

@@ -1,4 +1,5 @@
-/* What a recorder does at a boundary: read all frames' state, watch one instruction as a whole, begin anew. */
+/* What a recorder does at a boundary: read all frames' state, replace what is in it, watch one instruction as a whole,
+ * begin anew. */
 #include "capture.h"
 
 /* What the frames() method says of one frame: (function, code, index, locals, stack). Of one that has raised the stack is
@@ -41,14 +42,10 @@ frame_state(const Activation *activation, bool unwound)
     return result;
 }
 
-/* frames(): the state of every monitored frame, outermost first. */
-PyObject *
-mp_recorder_frames(PyObject *object, PyObject *Py_UNUSED(ignored))
+/* Whether all monitored frames are among those that the thread runs now. Returns -1 with an exception set. */
+static int
+check_running(Recorder *self)
 {
-    Recorder *self = (Recorder *)object;
-    if (mp_check_thread(self) < 0) {
-        return NULL;
-    }
     Frame *frame = self->depth > 0 ? mp_current_frame(self->tstate) : NULL;
     for (Py_ssize_t i = self->depth - 1; i >= 0; i--) {
         const Activation *activation = &self->stack[i];
@@ -57,8 +54,22 @@ mp_recorder_frames(PyObject *object, PyObject *Py_UNUSED(ignored))
         }
         if (frame == NULL || mp_frame_code(frame) != activation->plan->code) {
             PyErr_SetString(PyExc_RuntimeError, "a monitored frame is not running");
-            return NULL;
+            return -1;
         }
+    }
+    return 0;
+}
+
+/* frames(): the state of every monitored frame, outermost first. */
+PyObject *
+mp_recorder_frames(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Recorder *self = (Recorder *)object;
+    if (mp_check_thread(self) < 0) {
+        return NULL;
+    }
+    if (check_running(self) < 0) {
+        return NULL;
     }
     PyObject *result = PyTuple_New(self->depth);
     for (Py_ssize_t i = 0; result != NULL && i < PyTuple_GET_SIZE(result); i++) {
@@ -70,6 +81,77 @@ mp_recorder_frames(PyObject *object, PyObject *Py_UNUSED(ignored))
         PyTuple_SET_ITEM(result, i, state);
     }
     return result;
+}
+
+/* Puts others in the place of the objects in `count` slots. `others` says by which: {id(object): (object, other)}.
+ * Returns -1 with an exception set. */
+static int
+replace_slots(PyObject **slots, int count, PyObject *others)
+{
+    for (int i = 0; i < count; i++) {
+        PyObject *value = slots[i];
+        if (value == NULL || !(PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value))) {
+            continue;
+        }
+        PyObject *identity = PyLong_FromVoidPtr(value);
+        PyObject *pair = identity == NULL ? NULL : PyDict_GetItemWithError(others, identity);
+        Py_XDECREF(identity);
+        if (pair == NULL) {
+            if (PyErr_Occurred()) {
+                return -1;
+            }
+            continue;
+        }
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+            PyErr_SetString(PyExc_TypeError, "replace() wants pairs");
+            return -1;
+        }
+        slots[i] = Py_NewRef(PyTuple_GET_ITEM(pair, 1));
+        Py_DECREF(value);
+    }
+    return 0;
+}
+
+/* replace(others, frames, inputs): puts other objects in the place of some: with `frames` in the variables of all
+ * monitored frames, and in their stacks below what their current instructions take; with `inputs` on the innermost frame's
+ * stack above that. `others` (borrowed) is {id(object): (object, other)}; it holds the objects, since C code may still use
+ * what was in a slot. */
+PyObject *
+mp_recorder_replace(PyObject *object, PyObject *args)
+{
+    Recorder *self = (Recorder *)object;
+    PyObject *others;
+    int frames, inputs;
+    if (!PyArg_ParseTuple(args, "O!pp:replace", &PyDict_Type, &others, &frames, &inputs) || mp_check_thread(self) < 0 ||
+        check_running(self) < 0) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < self->depth; i++) {
+        const Activation *activation = &self->stack[i];
+        const CodeTables *tables = mp_code_tables(activation->plan->code);
+        if (tables == NULL) {
+            return NULL;
+        }
+        bool innermost = i == self->depth - 1;
+        int index = activation->index, nlocals = activation->plan->code->co_nlocalsplus;
+        PyObject **slots = activation->frame->localsplus;
+        int kept = index >= 0 && index < tables->length ? tables->kept[index] : 0;
+        int all = innermost && self->next >= 0 ? tables->depths[self->next] :
+                  kept >= 0 && index >= 0 && index < tables->length ? tables->depths[tables->indices[index]] : 0;
+        if (kept < 0 || (innermost && self->unwound)) {
+            kept = all = 0;
+        }
+        if (innermost && self->next >= 0 && kept > all) {
+            kept = all;     /* an exception has unwound the stack */
+        }
+        if (frames && replace_slots(slots, nlocals + kept, others) < 0) {
+            return NULL;
+        }
+        if (inputs && innermost && all > kept && replace_slots(slots + nlocals + kept, all - kept, others) < 0) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
 }
 
 /* divert(after, n_out): `after` (kept) is called when the innermost frame's current instruction has finished, in

@@ -472,7 +472,8 @@ try_first(NativeGuard *self, Py_ssize_t failed)
     self->early_count = count;
 }
 
-/* Whether the steps hold that are tried first: 1, 0, or -1 with an exception set. */
+/* Whether the steps hold that are tried first: 1, 0, or -1 with an exception set. What raises may rest on a step that was
+ * left out, a tensor's size on its rank: the steps in order say what that means. */
 static int
 early_hold(NativeGuard *self, Call *call, PyObject **registers, Py_ssize_t *failed)
 {
@@ -484,6 +485,10 @@ early_hold(NativeGuard *self, Call *call, PyObject **registers, Py_ssize_t *fail
         Step *step = &self->steps[numbers[i]];
         *failed = step->number;
         held = step_holds(self, step, call, NULL, registers, failed);
+    }
+    if (held < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        held = 1;
     }
     for (int i = 0; i < count; i++) {
         if (self->steps[numbers[i]].kind == STEP_BIND) {

@@ -329,6 +329,28 @@ def test_on_error_of_frame_callbacks(where):
     assert recorder.error is None and len(errors) == 2
 
 
+def adds(call, x):
+    y = [x]
+    return x, call(x), y[0], x
+
+
+@pytest.mark.parametrize(("frames", "inputs"), [(True, True), (True, False), (False, True)])
+def test_replace(frames, inputs):
+    own, copy = 1000.5, float("1000.5")
+
+    def before(given, arg):
+        recorder.replace({id(copy): (copy, own)}, frames, inputs)
+
+    code = adds.__code__
+    at = index_of(code, "CALL")
+    recorder = Recorder(plans({adds: {at: (before, None, pops(code, at), 0, None)}}))
+    first, second, third, fourth = recorder.run(adds, (lambda x: x, copy))
+    assert recorder.error is None
+    assert (first is own, second is own, third is own, fourth is own) == (frames, inputs, False, frames)
+    with pytest.raises(TypeError):
+        recorder.replace([], True, True)
+
+
 def test_misuse():
     recorder = Recorder(plans({}))
     assert recorder.frames() == ()

@@ -11,6 +11,7 @@ from magpy_runtime.capture import (
     dict_version,
     has_instance_dict,
     instance_dict,
+    put_in_tuple,
     super_lookup,
     type_lookup,
     type_version,
@@ -157,3 +158,15 @@ def test_references():
         type_lookup(Derived, "both"), super_lookup(Derived, Base, "nothing"), instance_dict(derived), instance_dict(1)
         instance_dict(Derived), has_instance_dict(derived), type_version(Derived)
     assert (sys.getrefcount(thing), sys.getrefcount(instance_dict(derived)), sys.getrefcount(NULL)) == before
+
+
+def test_put_in_tuple():
+    first, second = (float("1.5") for _ in range(2))
+    pair = (first, first)
+    put_in_tuple(pair, 1, second)
+    assert pair[0] is first
+    assert pair[1] is second
+    with pytest.raises(IndexError):
+        put_in_tuple(pair, 2, second)
+    with pytest.raises(TypeError):
+        put_in_tuple([first], 0, second)

@@ -7,7 +7,7 @@ the backend, and by the program. All of that becomes lines of the record's guard
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.fx
@@ -28,6 +28,14 @@ from ._choosing import choosing, copied
 from ._graph_facts import tensors_in, updates
 from ._inductor import Inductor
 from ._late_updates import NotApart, late_updates, may_be_late
+
+_METADATA: Final = frozenset(
+    {
+        "as_strided_", "rename_", "resize_", "resize_as_", "resize_as_sparse_", "set_", "set_data", "squeeze_", "swapaxes_",
+        "swapdims_", "t_", "transpose_", "unsqueeze_",
+    }
+)  # fmt: skip
+"""Operators that give a tensor other sizes, strides or memory in place."""
 
 
 class NotSymbolic(Exception):
@@ -66,6 +74,11 @@ class SymbolicGraph:
         Raises:
             NotSymbolic: an operator cannot be run with symbols.
         """
+        refused = _changes_metadata(module)
+        if refused is not None and any(
+            each.dims or type(real) is int for each, real in zip(varying, inputs, strict=True)
+        ):
+            raise NotSymbolic(f"{refused} changes the metadata of a tensor in place")
         self.module = module
         self._aliases = share_memory([each for each in inputs if isinstance(each, torch.Tensor)])
         self._mode = _torch.fake_mode()
@@ -219,6 +232,15 @@ class SymbolicGraph:
             found[self._print(expression)] = None
         found.pop("True", None)
         return list(found)
+
+
+def _changes_metadata(module: torch.fx.GraphModule) -> str | None:
+    """The first operator of a graph that gives a tensor another shape in place; with symbols torch may crash in it."""
+    for node in module.graph.nodes:
+        name = node.target if type(node.target) is str else getattr(node.target, "__name__", "")
+        if node.op in ("call_function", "call_method") and name.partition(".")[0] in _METADATA:
+            return str(name)
+    return None
 
 
 def _has_late_updates(module: torch.fx.GraphModule) -> bool:

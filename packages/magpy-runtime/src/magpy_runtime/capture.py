@@ -45,9 +45,11 @@ code and the first code unit where the innermost frame goes on. `forget()` drops
 `frames()` gives `(function, code, index, locals, stack)` of all monitored frames, outermost first: `index` is that of
 the instruction that runs in the frame (CALL where 3.11 is at its PRECALL), `locals` are all `co_nlocalsplus` slots (the
 cells themselves, NULL where unbound), `stack` holds the values below those that the instruction takes (see `pops`),
-deepest first. An `on_error(exception)` that returns something true says that it took care of what a before, after,
-enter or exit callback raised: the capture goes on then; without a `divert`, an instruction whose `before` failed gets
-no `after`.
+deepest first. `replace(others, frames, inputs)` puts other objects in the place of some: with `frames` in what `frames()`
+shows, with `inputs`, in a callback that is not called from within the instruction, in what the innermost one takes; `others`
+is `{id(object): (object, other)}`. An `on_error(exception)` that returns something true says that it took care of what a
+before, after, enter or exit callback raised: the capture goes on then; without a `divert`, an instruction whose `before`
+failed gets no `after`.
 
 **Resuming.** `resume(frames, exception=None, recorder=None)` rebuilds frames of unchanged functions and lets the
 interpreter go on in them. `frames` are `(function, start, at, locals, stack)`, outermost first, `locals` and `stack` as
@@ -103,6 +105,7 @@ from magpy_runtime._native import (
     has_instance_dict,
     hide,
     instance_dict,
+    put_in_tuple,
     resume,
     super_lookup,
     type_lookup,
@@ -156,6 +159,7 @@ __all__ = [
     "next_index",
     "pops",
     "pushes",
+    "put_in_tuple",
     "resume",
     "super_lookup",
     "type_lookup",
