@@ -17,6 +17,7 @@ from ._backends import (
     Backend,
     Compiled,
     UnsupportedGraphError,
+    draws_as_eager,
     eager,
     for_functionalization,
     gradients_of_eager,
@@ -24,10 +25,12 @@ from ._backends import (
     share_memory,
     unwrapped,
 )
+from ._checking import checked
 from ._choosing import choosing, copied
 from ._graph_facts import tensors_in, updates
 from ._inductor import Inductor
 from ._late_updates import NotApart, late_updates, may_be_late
+from ._risky import changes_metadata, risk
 
 
 class NotSymbolic(Exception):
@@ -66,7 +69,10 @@ class SymbolicGraph:
         Raises:
             NotSymbolic: an operator cannot be run with symbols.
         """
+        if changes_metadata(module):  # torch does not always survive that on symbols
+            raise NotSymbolic("an operator changes sizes or strides in place")
         self.module = module
+        self._inputs = inputs
         self._aliases = share_memory([each for each in inputs if isinstance(each, torch.Tensor)])
         self._mode = _torch.fake_mode()
         self._env = self._mode.shape_env
@@ -79,7 +85,8 @@ class SymbolicGraph:
             ]
             self.fakes = [fake for fake, _ in pairs]
             with self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
-                runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
+                outputs = runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
+            self._risk = risk(module, outputs)
         except NotSymbolic:
             raise
         except Exception as error:
@@ -153,9 +160,14 @@ class SymbolicGraph:
 
         Raises:
             NotSymbolic: the backend cannot compile it.
+            GraphDiffersError: it compiled something else.
         """
+        inputs, self._inputs = self._inputs, []
         if backend is eager:
             return self.module.forward
+        if self._risk.by_size:
+            raise NotSymbolic("memory is updated through views that may leave elements out or overlap")
+        operators = copied(self.module)
         try:
             for_functionalization(self.module)
         except UnsupportedGraphError as error:
@@ -164,7 +176,6 @@ class SymbolicGraph:
             raise NotSymbolic("inputs that share memory are updated in place")
         if self._late:
             raise NotSymbolic("an input is updated after it was read, and there are gradients")
-        original = copied(self.module)
         floats = self._floats_as_tensors()
         finish = gradients_of_eager(self.module, self.fakes)
         try:
@@ -178,8 +189,10 @@ class SymbolicGraph:
         except Exception as error:
             raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
         run = _with_floats(compiled, floats) if floats else compiled
+        if self._risk.at_all:
+            checked(run, operators, inputs, self._risk.updated, draws_as_eager(backend))
         if isinstance(backend, Inductor) and backend.may_choose(self.fakes):
-            return choosing(run, original.forward)
+            return choosing(run, operators.forward)
         return run
 
     def _floats_as_tensors(self) -> tuple[int, ...]:
