@@ -324,6 +324,7 @@ def make_draft(
         raise Boundary("update-then-raise", "it has gradients or changed its shape")
     if count or (lifted is not None and lifted.needs_graph):
         graph = operators.finish(mock.outputs, locate)
+        graph.meta["random"] = monitor.random
     if lifted is not None:
         with entry.restored():
             lifted.settle(monitor.graph, guard_source)

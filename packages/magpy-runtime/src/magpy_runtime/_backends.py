@@ -74,7 +74,9 @@ def registered(name: str, module: torch.fx.GraphModule, inputs: list[torch.Tenso
     return with_fake_inputs(found, module, inputs, same_random=name.startswith(("aot_eager", "eager")))
 
 
-def compile_with(backend: Backend, module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None = None) -> Compiled:
+def compile_with(
+    backend: Backend, module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None = None
+) -> Compiled:
     """Give a graph to a backend.
 
     Raises:
@@ -88,6 +90,9 @@ def compile_with(backend: Backend, module: torch.fx.GraphModule, inputs: list[An
     if inner in (eager, registered, xla):
         return backend(module, inputs)
     original = copied(module)
+    run = backend(module, inputs)
+    if run == module.forward:
+        return run
     mode = _torch.fake_mode()
     grad = torch.is_grad_enabled()
     try:
@@ -95,13 +100,10 @@ def compile_with(backend: Backend, module: torch.fx.GraphModule, inputs: list[An
         with mode, _torch.unbacked_ignored(mode):
             found = risk(original, runs_examples(original, mode).run(*fakes))
     except Exception:
-        found = Risk(at_all=updates(module))
+        found = Risk(at_all=updates(original))
     finally:
         torch.set_grad_enabled(grad)
-    run = backend(module, inputs)
-    if not found.at_all or run == module.forward:
-        return run
-    return checked(run, original, inputs, found.updated, same_random=False)
+    return checked(run, original, inputs, found.updated, same_random=False) if found.at_all else run
 
 
 def draws_as_eager(backend: Backend) -> bool:

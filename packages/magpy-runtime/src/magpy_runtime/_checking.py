@@ -59,7 +59,7 @@ def checked(
     constants = _constants(original)
     before = [each.clone() for each in constants]
     try:
-        expected, found = _tried(code, original.forward, inputs, updated)
+        expected, found = _tried(code, original, inputs, updated)
         _compare(expected, found, same_random)
     except (Untried, _Difference) as difference:
         raise GraphDiffersError(str(difference), one_by_one(original)) from None
@@ -87,11 +87,14 @@ def _constants(module: torch.fx.GraphModule) -> list[torch.Tensor]:
     return [each for each in found if isinstance(each, torch.Tensor) and not each.requires_grad]
 
 
-def _tried(code: Run, operators: Run, inputs: list[Any], updated: tuple[int, ...]) -> tuple[World, World]:
+def _tried(
+    code: Run, original: torch.fx.GraphModule, inputs: list[Any], updated: tuple[int, ...]
+) -> tuple[World, World]:
+    draws = bool(original.meta.get("random", True))
     for noise in (True, False):
         expected, found = two_worlds(inputs, updated, noise)
-        if expected.run(operators).error is None:
-            return expected, found.run(code)
+        if expected.run(original.forward, draws).error is None:
+            return expected, found.run(code, draws)
     raise Untried(f"its operators raise on copies of its inputs: {_said(expected.error)}")
 
 
@@ -202,9 +205,7 @@ def _tolerance(world: World) -> float:
     return _ROUNDED if devices <= {"cpu"} else _ROUNDED_ON_CUDA
 
 
-def _compare_values(
-    pairs: list[tuple[str, torch.Tensor, torch.Tensor]], tolerance: float, of_all: float
-) -> None:
+def _compare_values(pairs: list[tuple[str, torch.Tensor, torch.Tensor]], tolerance: float, of_all: float) -> None:
     """Compare tensors with each other; each may differ by so much of its largest element, and of the largest of all."""
     with torch.no_grad():
         known = [(what, _number(one), _number(other)) for what, one, other in pairs]

@@ -12,8 +12,8 @@ import torch.fx
 
 from . import _torch
 from ._backends import with_fake_inputs
-from ._checking import GraphDiffersError, one_by_one
 from ._below_autograd import is_torch_alone
+from ._checking import GraphDiffersError, one_by_one
 from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._inductor import (
     CPP_WRAPPER,

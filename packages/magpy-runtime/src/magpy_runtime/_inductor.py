@@ -270,7 +270,9 @@ def build(
         return loaded[0]
 
     same = bool(settings.get("fallback_random"))
-    with_fake_inputs(compile_it, module, inputs, None, same)  # what it gives takes care of gradients, too, and there are none
+    with_fake_inputs(
+        compile_it, module, inputs, None, same
+    )  # what it gives takes care of gradients, too, and there are none
     return _packaged(loaded[0], of_torch)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,7 +21,6 @@ _MOST: Final = 1 << 30
 
 _CLASSES: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _DEVICES: Final = ("cpu", "cuda")
-_FLOATS: Final = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _NOISE: Final = 0.1
 
 
@@ -55,10 +56,15 @@ class World:
     error: Exception | None = None
     late: Exception | None = None
 
-    def run(self, function: Run) -> World:
-        """Run something; the random generators and the grad mode stay as they were."""
+    def run(self, function: Run, draws: bool) -> World:
+        """Run something; the random generators and the grad mode stay as they were, and nobody is warned again.
+
+        Args:
+            function: what to run.
+            draws: whether it may draw random numbers.
+        """
         grad = torch.is_grad_enabled()
-        with _own_random() as states:
+        with _own_random(draws) as states, _quiet():
             before = states()
             histories = [_history(each) for each in self.inputs]
             try:
@@ -80,10 +86,12 @@ class World:
         self.gradients = [None] * len(self.leaves)
         if not (ends and self.leaves):
             return
-        try:
+        try:  # keeping the graph, so that the code allows that; without, it would not from now on
             with torch.enable_grad():
                 weights = [_weights(each) for each in ends]
-                self.gradients = [*torch.autograd.grad(ends, self.leaves, weights, allow_unused=True)]
+                self.gradients = [
+                    *torch.autograd.grad(ends, self.leaves, weights, retain_graph=True, allow_unused=True)
+                ]
         except Exception as error:
             self.late = error.with_traceback(None)
 
@@ -95,15 +103,27 @@ def _history(value: Any) -> Any:
 def _weights(tensor: torch.Tensor) -> torch.Tensor:
     """Gradients of an output that are all different, so that what they are multiplied with cannot cancel out."""
     count = tensor.numel()
-    return torch.linspace(0.5, 1.5, count, dtype=torch.float64).to(tensor.device, tensor.dtype).view(tensor.shape)
+    weights = torch.linspace(0.5, 1.5, count, dtype=torch.float64, device=tensor.device)
+    return weights.to(tensor.dtype).view(tensor.shape)
 
 
 @contextlib.contextmanager
-def _own_random() -> Iterator[Callable[[], list[torch.Tensor]]]:
+def _own_random(draws: bool) -> Iterator[Callable[[], list[torch.Tensor]]]:
+    if not draws:
+        yield list
+        return
+    if threading.current_thread() is not threading.main_thread():
+        raise Untried("it draws random numbers, which other threads may do meanwhile")
     initialized = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     devices = range(torch.cuda.device_count()) if initialized else range(0)
     with torch.random.fork_rng(devices=devices):
         yield lambda: [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
+def _quiet() -> contextlib.AbstractContextManager[Any]:
+    """No warnings; which there are is known to all threads alike, so others than the main one leave that alone."""
+    main = threading.current_thread() is threading.main_thread()
+    return warnings.catch_warnings(action="ignore") if main else contextlib.nullcontext()
 
 
 def two_worlds(inputs: list[Any], updated: tuple[int, ...], noise: bool) -> tuple[World, World]:
@@ -112,8 +132,8 @@ def two_worlds(inputs: list[Any], updated: tuple[int, ...], noise: bool) -> tupl
     Args:
         inputs: those of a call.
         updated: numbers of those that the graph may update.
-        noise: whether what is updated, and what is the same everywhere, gets values of which no two are the same: zeros
-            hide an element that was not written, or written twice.
+        noise: whether other values take the place of those that are updated, or the same everywhere: a buffer of zeros
+            hides that an element was not written, or written twice.
 
     Raises:
         Untried: some cannot be copied, or take too much memory.
@@ -134,10 +154,13 @@ def two_worlds(inputs: list[Any], updated: tuple[int, ...], noise: bool) -> tupl
     once: Storages = {}
     for key, each in firsts.items():
         storage = each.untyped_storage()
-        once[key] = storage.clone() if key in copied else storage
-        if noise and key in copied and each.dtype in _FLOATS:
+        once[key] = storage.clone() if key in copied else storage  # type: ignore[no-untyped-call]
+        if noise and key in copied:
             _disturb(once[key], each, key in written, generator)
-    twice = {key: each.clone() if key in copied else each for key, each in once.items()}
+    twice = {
+        key: each.clone() if key in copied else each  # type: ignore[no-untyped-call]
+        for key, each in once.items()
+    }
     return _world(inputs, once, firsts), _world(inputs, twice, firsts)
 
 
@@ -145,20 +168,32 @@ def _key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _disturb(storage: torch.UntypedStorage, like: torch.Tensor, always: bool, generator: torch.Generator) -> None:
+def _disturb(storage: torch.UntypedStorage, like: torch.Tensor, updated: bool, generator: torch.Generator) -> None:
+    if like.is_complex() or (like.element_size() < 2 and like.is_floating_point()):
+        return
     with torch.inference_mode(False), torch.no_grad():
         flat = flat_on(storage, like)
-        if not flat.numel() or not (always or (flat.numel() > 1 and bool((flat == flat[0]).all()))):
+        is_constant = flat.numel() > 1 and bool((flat == flat[0]).all())
+        if not like.is_floating_point():
+            if updated and is_constant:
+                added = torch.randint(0, 2, (flat.numel(),), generator=generator, device="cpu")
+                flat.copy_((flat + added.to(flat.device, flat.dtype)).to(flat.dtype))
             return
-        largest = float(flat.abs().nan_to_num(0.0, 0.0, 0.0).max())
-        added = torch.rand(flat.numel(), generator=generator, dtype=torch.float32).add_(0.1)
-        flat.add_(added.to(flat.device, flat.dtype), alpha=_NOISE * min(largest or 1.0, 1e3))
+        if not flat.numel() or not (updated or is_constant):
+            return
+        largest = min(_largest(flat) or 1.0, 1e3)
+        noise = torch.rand(flat.numel(), generator=generator, device="cpu").add_(0.1)
+        flat.add_(noise.to(flat.device, flat.dtype), alpha=_NOISE * largest)
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 
 def flat_on(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
     """All of a storage's elements, of a tensor's type."""
     empty = torch.empty(0, dtype=like.dtype, device=like.device)
-    return empty.set_(storage, 0, (storage.nbytes() // like.element_size(),), (1,))  # type: ignore[call-overload, no-any-return]
+    return empty.set_(storage, 0, (storage.nbytes() // like.element_size(),), (1,))
 
 
 def _world(inputs: list[Any], storages: Storages, firsts: dict[int, torch.Tensor]) -> World:
@@ -171,7 +206,7 @@ def _copy(tensor: torch.Tensor, storages: Storages, leaves: list[torch.Tensor]) 
     def on_copy() -> torch.Tensor:
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         place = (tensor.storage_offset(), tensor.size(), tensor.stride())
-        made: torch.Tensor = empty.set_(storages[_key(tensor)], *place)  # type: ignore[call-overload]
+        made: torch.Tensor = empty.set_(storages[_key(tensor)], *place)
         return made.conj() if tensor.is_conj() else made
 
     with torch.inference_mode(tensor.is_inference()):
@@ -206,7 +241,7 @@ def as_on_entry(tensor: torch.Tensor, was: tuple[Any, ...] | None) -> torch.Tens
 
     def make() -> torch.Tensor:
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        return empty.set_(storage, offset, shape, strides)  # type: ignore[call-overload, no-any-return]
+        return empty.set_(storage, offset, shape, strides)
 
     if tensor.is_inference() or tensor.is_conj() or tensor.is_neg() or tensor.dtype is not was[1]:
         return tensor
@@ -225,11 +260,11 @@ class _WithHistory(torch.autograd.Function):
     """A tensor on memory of its own that is no leaf."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, leaf: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         return make()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         return gradient, None
 
 
