@@ -98,12 +98,12 @@ def compile_with(
     try:
         fakes = [_torch.fake(mode, each) for each in inputs]
         with mode, _torch.unbacked_ignored(mode):
-            found = risk(original, runs_examples(original, mode).run(*fakes))
+            found = risk(original, runs_examples(original, mode).run(*fakes), share_memory(inputs))
     except Exception:
         found = Risk(at_all=updates(original))
     finally:
         torch.set_grad_enabled(grad)
-    return checked(run, original, inputs, found.updated, same_random=False) if found.at_all else run
+    return checked(run, original, inputs, found, same_random=False) if found.at_all else run
 
 
 def draws_as_eager(backend: Backend) -> bool:
@@ -245,7 +245,7 @@ def with_fake_inputs(
     try:
         with fake_mode, _torch.unbacked_ignored(fake_mode):
             outputs = runs_examples(module, fake_mode).run(*copies)
-        found = risk(module, outputs)
+        found = risk(module, outputs, share_memory(inputs))
         if found.at_all and original is None:
             original = copied(module)
         if note is not None:
@@ -270,7 +270,7 @@ def with_fake_inputs(
     run = finish(run)
     if original is None or run is None or not found.at_all:
         return run
-    return checked(run, original, inputs, found.updated, same_random)
+    return checked(run, original, inputs, found, same_random)
 
 
 def _late(module: torch.fx.GraphModule, ask: Callable[[torch.fx.GraphModule], Result]) -> Result:

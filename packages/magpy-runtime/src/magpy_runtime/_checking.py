@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 import torch.fx
 
+from ._risky import Risk
 from ._trying import Run, Untried, World, flat_on, two_worlds
 
 _ROUNDED: Final = 1e-3
@@ -41,26 +42,27 @@ class _Difference(Exception):
     """Two runs differ."""
 
 
-def checked(
-    code: Run, original: torch.fx.GraphModule, inputs: list[Any], updated: tuple[int, ...], same_random: bool
-) -> Run:
+def checked(code: Run, original: torch.fx.GraphModule, inputs: list[Any], risk: Risk, same_random: bool) -> Run:
     """Compiled code, if it does what the operators of its graph do.
 
     Args:
         code: the code.
         original: the graph, as it was before it was compiled.
         inputs: those of a call; they are not touched.
-        updated: numbers of those that the graph may update.
+        risk: what the graph may update.
         same_random: whether the code draws eager's random numbers.
 
     Raises:
         GraphDiffersError: it does not, or that cannot be found out.
     """
-    constants = _constants(original)
+    constants = [each for name in risk.constants if isinstance(each := getattr(original, name, None), torch.Tensor)]
     before = [each.clone() for each in constants]
     try:
-        expected, found = _tried(code, original, inputs, updated)
+        expected, found = _tried(code, original, inputs, risk.updated)
         _compare(expected, found, same_random)
+        for one, other in zip(expected.updatable(), found.updatable(), strict=True):
+            if one and not other:
+                raise _Difference("an output cannot be updated")
     except (Untried, _Difference) as difference:
         raise GraphDiffersError(str(difference), one_by_one(original)) from None
     finally:
@@ -79,12 +81,6 @@ def one_by_one(module: torch.fx.GraphModule) -> Run:
 
     run.entry = "eager"  # type: ignore[attr-defined]
     return run
-
-
-def _constants(module: torch.fx.GraphModule) -> list[torch.Tensor]:
-    names = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
-    found = [getattr(module, name, None) for name in sorted(names)]
-    return [each for each in found if isinstance(each, torch.Tensor) and not each.requires_grad]
 
 
 def _tried(

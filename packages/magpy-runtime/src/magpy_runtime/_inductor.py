@@ -316,7 +316,10 @@ def package(module: torch.fx.GraphModule, inputs: list[Any], hints: Hints, setti
 
     def note(gm: torch.fx.GraphModule, fakes: list[Any], versions: list[int], outputs: Any) -> None:
         # The inputs are examples of no value: what would have to be tried on them is not packaged.
-        if not graph_facts(gm, fakes, versions, outputs, hints, grad).functional or risk(gm, outputs).at_all:
+        if (
+            not graph_facts(gm, fakes, versions, outputs, hints, grad).functional
+            or risk(gm, outputs, aliases=False).at_all
+        ):
             raise _NotFunctional
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:

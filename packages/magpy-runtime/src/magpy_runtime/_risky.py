@@ -41,11 +41,13 @@ class Risk:
 
     Attributes:
         updated: numbers of the inputs that it may update.
+        constants: names of tensors of its own that it may update.
         at_all: whether its code is to be compared with its operators.
         by_size: whether code that is right for some sizes may be wrong for others.
     """
 
     updated: tuple[int, ...] = ()
+    constants: tuple[str, ...] = ()
     at_all: bool = False
     by_size: bool = False
 
@@ -55,12 +57,13 @@ def changes_metadata(module: torch.fx.GraphModule) -> bool:
     return any(_name(node) in _METADATA for node in module.graph.nodes if node.op.startswith("call_"))
 
 
-def risk(module: torch.fx.GraphModule, outputs: Any) -> Risk:
+def risk(module: torch.fx.GraphModule, outputs: Any, aliases: bool) -> Risk:
     """How a graph may be compiled wrongly.
 
     Args:
         module: the graph, after it has run; its nodes have their values as `example_value`.
         outputs: what the run gave.
+        aliases: whether inputs share memory, which their stand-ins in the run may not do.
     """
     nodes = [node for node in module.graph.nodes if node.op != "output"]
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -81,14 +84,17 @@ def risk(module: torch.fx.GraphModule, outputs: Any) -> Risk:
     written = {memory for node in updating for each in node.all_input_nodes for memory in memory_of(each)}
     written |= {memory for node in norms for each in statistics(node) for memory in memory_of(each)}
     safe = (
-        not (switches or shared)
+        not (switches or shared or aliases)
         and len(set(given)) == len(given)
         and all(_is_plain(node, on) for node in updating)
         and all(_is_alone(each, on) for node in norms for each in statistics(node))
     )
     updated = tuple(number for number, node in enumerate(inputs) if not written.isdisjoint(memory_of(node)))
+    constants = tuple(
+        [str(node.target) for node in nodes if node.op == "get_attr" and not written.isdisjoint(memory_of(node))]
+    )
     by_size = bool(updating) and not names.isdisjoint(_PARTIAL | _METADATA)
-    return Risk(updated, not safe, by_size or any(map(_is_list, updating)))
+    return Risk(updated, constants, not safe, by_size or any(map(_is_list, updating)))
 
 
 def _is_list(node: torch.fx.Node) -> bool:

@@ -86,7 +86,7 @@ class SymbolicGraph:
             self.fakes = [fake for fake, _ in pairs]
             with self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
                 outputs = runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
-            self._risk = risk(module, outputs)
+            self._risk = risk(module, outputs, self._aliases)
         except NotSymbolic:
             raise
         except Exception as error:
@@ -190,7 +190,7 @@ class SymbolicGraph:
             raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
         run = _with_floats(compiled, floats) if floats else compiled
         if self._risk.at_all:
-            checked(run, operators, inputs, self._risk.updated, draws_as_eager(backend))
+            checked(run, operators, inputs, self._risk, draws_as_eager(backend))
         if isinstance(backend, Inductor) and backend.may_choose(self.fakes):
             return choosing(run, operators.forward)
         return run

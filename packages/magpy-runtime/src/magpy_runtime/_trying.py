@@ -95,6 +95,22 @@ class World:
         except Exception as error:
             self.late = error.with_traceback(None)
 
+    def updatable(self) -> list[bool]:
+        """For each output that has a history whether it may be updated; to be asked last, since that updates it."""
+        found = []
+        with _quiet(), torch.enable_grad():
+            for each in _with_history(self.outputs):
+                try:
+                    each.mul_(1)
+                    found.append(True)
+                except RuntimeError:
+                    found.append(False)
+        return found
+
+
+def _with_history(values: list[Any]) -> list[torch.Tensor]:
+    return [each for each in values if isinstance(each, torch.Tensor) and each.requires_grad]
+
 
 def _history(value: Any) -> Any:
     return value.grad_fn if isinstance(value, torch.Tensor) else None
