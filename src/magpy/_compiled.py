@@ -415,6 +415,8 @@ class Compiled(Behind):
             finally:
                 self._add_time("generate", time.perf_counter() - started)
             self._wrap(record)
+            if draft.differs is not None:
+                self._note(settle(draft.differs))
             if record.graph is not None:
                 kept.add(id(record.graph.graph))
             made.append(record)
@@ -472,6 +474,8 @@ class Compiled(Behind):
         record = draft.record
         if problem is None:
             self._wrap(record)
+            if draft.differs is not None:
+                self._note(draft.differs)
             cache.add(record)
             return
         forget(record)

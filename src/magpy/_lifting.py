@@ -13,10 +13,10 @@ import torch.fx
 
 from magpy_codegen import Expression, GuardWriter, Lifted, Measured, NumberWriter, UnknownNumber, one_line, plain
 from magpy_refgraph import Atom, EdgeKind, Key, Node, RefGraph
-from magpy_runtime import NotSymbolic, SymbolicGraph, Varying, guard_helpers
+from magpy_runtime import NotSymbolic, SymbolicGraph, Varying, as_on_entry, guard_helpers
 
 from . import _torch
-from ._numbers import LIFTABLE, fact_key, is_liftable, is_number, size_key
+from ._numbers import LIFTABLE, fact_key, is_liftable, is_number, known_before, size_key
 
 member_get = guard_helpers()["member_get"]
 
@@ -113,7 +113,8 @@ class LiftedPart:
             by_node.setdefault(index, {})[dim] = number.name
         varying = [Varying(dims=by_node.get(node.index, {})) for node in self._tensors]
         varying += [Varying(name=number.name) for number in self._inputs]
-        inputs = [node.obj() for node in self._tensors] + [number.value for number in self._inputs]
+        inputs: list[Any] = [as_on_entry(node.obj(), known_before(node)) for node in self._tensors]
+        inputs += [number.value for number in self._inputs]
         self._tensors = []
         if self.why_static is None:
             try:
@@ -287,7 +288,7 @@ def _plain_carriers(graph: torch.fx.GraphModule) -> None:
             node.kwargs = {"dtype": torch.int64, **node.kwargs}
     for node in list(graph.graph.nodes):
         if "parts" in node.meta:
-            with graph.graph.inserting_before(node):
+            with graph.graph.insertingknown_before(node):
                 made = _stacked(graph.graph, node.args[0], node.meta.pop("parts"))
             node.replace_all_uses_with(made)
             graph.graph.erase_node(node)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from magpy_codegen import Computed, Condition, Expression
-from magpy_refgraph import EdgeKind, Key, Node
+from magpy_refgraph import Atom, EdgeKind, Key, Node
 from magpy_runtime.capture import distinct_int
 
 from . import _torch
@@ -43,6 +43,12 @@ LIFTABLE: Final = frozenset(
 _BOUND: Final = 1 << 62
 
 Operands = tuple[Expression | int | float | bool, ...]
+
+
+def known_before(node: Node) -> Any:
+    """The metadata of a tensor before the run, None where they are not known."""
+    known = node.initial.get(Key(EdgeKind.TENSOR))
+    return known.value if isinstance(known, Atom) else None
 
 
 def distinct(number: Any) -> Any:

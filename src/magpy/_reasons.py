@@ -35,6 +35,11 @@ _TABLE = (
         advice="Call it outside of the compiled function, or under torch.no_grad() where no gradient is needed.",
     ),
     Reason(
+        slug="backend-differs",
+        message="the backend's code does something else than the operators, which run one by one instead: {detail}",
+        advice="Nothing needs to be done. Out-of-place operators in the place of those that update memory may be compiled.",
+    ),
+    Reason(
         slug="backend-failed",
         message="the backend could not compile the operator graph: {detail}",
         advice="Try backend='eager' to see whether the graph itself is sound, and report the backend's error.",

@@ -33,10 +33,13 @@ from magpy_refgraph import EdgeKind, Key, Node
 from magpy_runtime import (
     AbstractAnswers,
     FrozenCheck,
+    GraphDiffersError,
     Hints,
     ModeCheck,
     Record,
     TensorCheck,
+    as_on_entry,
+    compile_with,
     fact_table,
     guard_helpers,
     memory_places,
@@ -155,6 +158,7 @@ class Draft:
         places: by name of a node of the graph the instruction that called the operator.
         shaped: names of nodes of operators whose result's shape depends on values.
         refused: operators that the backend cannot take, by name their instructions, once it has refused the graph.
+        differs: why the operators run one by one although the backend has compiled the graph.
     """
 
     record: Record
@@ -166,6 +170,7 @@ class Draft:
     places: dict[str, Place] = field(default_factory=dict)
     shaped: frozenset[str] = frozenset()
     refused: dict[str, Place] = field(default_factory=dict)
+    differs: Boundary | None = None
 
     def finish(self, backend: Any) -> Record:
         """Compile the graph.
@@ -188,11 +193,8 @@ class Draft:
             if self.lifted is not None:
                 self._finish_lifted(self.lifted, backend)
                 return record
-            if getattr(backend, "takes_hints", False):
-                hints = Hints(updated=record.updated, held=self.constants, random=record.random)
-                record.run = backend(record.graph, self.inputs, hints)
-            else:
-                record.run = backend(record.graph, self.inputs)
+            hints = Hints(updated=record.updated, held=self.constants, random=record.random)
+            record.run = self._checked(lambda: compile_with(backend, record.graph, self.inputs, hints))
         except Exception as error:
             self.refused = operators_to_blame(record.graph.graph, self.places, self.shaped, error)
             raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
@@ -203,14 +205,22 @@ class Draft:
             record.timings["backend"] = time.perf_counter() - started
         return record
 
+    def _checked(self, compile_it: Callable[[], Any]) -> Any:
+        """What runs the graph: the operators one by one where the backend's code does something else."""
+        try:
+            return compile_it()
+        except GraphDiffersError as error:
+            self.differs = Boundary("backend-differs", str(error)[:200])
+            return error.operators
+
     def _finish_lifted(self, lifted: LiftedPart, backend: Any) -> None:
         """Compile a graph of varying numbers and sizes; what the backend assumes of them becomes part of the guard."""
         record = self.record
-        run = lifted.compile(backend)
+        run = self._checked(lambda: lifted.compile(backend))
         if run is None:
             if lifted.is_open:  # else that is the graph already
                 record.graph = lifted.static_graph()
-            run = lifted.without_numbers(backend(record.graph, self.inputs))
+            run = lifted.without_numbers(self._checked(lambda: compile_with(backend, record.graph, self.inputs)))
         record.run = run
         source = lifted.guard_source()
         if source != record.guard_source:
@@ -314,6 +324,7 @@ def make_draft(
         raise Boundary("update-then-raise", "it has gradients or changed its shape")
     if count or (lifted is not None and lifted.needs_graph):
         graph = operators.finish(mock.outputs, locate)
+        graph.meta["random"] = monitor.random
     if lifted is not None:
         with entry.restored():
             lifted.settle(monitor.graph, guard_source)
@@ -350,7 +361,9 @@ def make_draft(
         namespace=namespace.values,
     )
     record.survey = make_survey(guard, policy.path, guard_source, namespace.values, list(known.values()))
-    inputs = [node.obj() for node in operators.inputs] if record.graph is not None else []
+    inputs = []
+    if record.graph is not None:
+        inputs = [as_on_entry(node.obj(), known.get(node.index)) for node in operators.inputs]
     record.parts = Parts.of(guard, entry, list(known.values()), free, inputs)
     plain = raised is None and not (updated or monitor.random or monitor.switches)
     form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)

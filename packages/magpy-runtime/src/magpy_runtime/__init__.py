@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from magpy_runtime._abstract import AbstractAnswers
     from magpy_runtime._archive import ArchiveError, ArchiveMismatch
-    from magpy_runtime._backends import UnknownBackendError, names, resolve
+    from magpy_runtime._backends import UnknownBackendError, compile_with, names, resolve
+    from magpy_runtime._checking import GraphDiffersError
     from magpy_runtime._checks import (
         ABSENT,
         ModeCheck,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from magpy_runtime._serving import LoadedInfo, RecordMiss, info, load
     from magpy_runtime._symbolic import NotSymbolic, SymbolicGraph, Varying
     from magpy_runtime._torch import modes, restore_modes
+    from magpy_runtime._trying import as_on_entry
 
 __version__ = "0.1.0"
 
@@ -56,6 +58,7 @@ _MODULES = {
     "Damage": "_running",
     "Dispatcher": "_record",
     "FrozenCheck": "_freezing",
+    "GraphDiffersError": "_checking",
     "Hints": "_graph_facts",
     "LoadedInfo": "_serving",
     "ModeCheck": "_checks",
@@ -71,6 +74,8 @@ _MODULES = {
     "TwinSlots": "_record",
     "UnknownBackendError": "_backends",
     "Varying": "_symbolic",
+    "as_on_entry": "_trying",
+    "compile_with": "_backends",
     "fact_table": "_checks",
     "guard_helpers": "_checks",
     "info": "_serving",
@@ -102,6 +107,7 @@ __all__ = [
     "Damage",
     "Dispatcher",
     "FrozenCheck",
+    "GraphDiffersError",
     "Hints",
     "LoadedInfo",
     "ModeCheck",
@@ -117,6 +123,8 @@ __all__ = [
     "TwinSlots",
     "UnknownBackendError",
     "Varying",
+    "as_on_entry",
+    "compile_with",
     "fact_table",
     "guard_helpers",
     "info",

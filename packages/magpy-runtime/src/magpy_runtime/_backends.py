@@ -13,10 +13,13 @@ import torch
 import torch.fx
 
 from . import _torch
+from ._checking import checked
+from ._choosing import copied
 from ._double_backward import rerunnable, with_double_backward
 from ._gradients import partial_reach, with_missing_gradients
-from ._graph_facts import tensors_in, updates, version_of
-from ._late_updates import NotApart, late_updates, may_be_late, on_copies, written_back
+from ._graph_facts import Hints, tensors_in, updates, version_of
+from ._late_updates import NotApart, is_data, late_updates, may_be_late, on_copies, written_back
+from ._risky import Risk, risk, watched
 
 Result = TypeVar("Result")
 Compiled = Callable[..., Any]
@@ -67,7 +70,47 @@ def names() -> list[str]:
 
 def registered(name: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor], **keywords: Any) -> Compiled:
     """A backend of torch's registry, given what torch.compile would give it."""
-    return with_fake_inputs(functools.partial(_torch.lookup_backend(name), **keywords), module, inputs)
+    found = functools.partial(_torch.lookup_backend(name), **keywords)
+    return with_fake_inputs(found, module, inputs, same_random=name.startswith(("aot_eager", "eager")))
+
+
+def compile_with(
+    backend: Backend, module: torch.fx.GraphModule, inputs: list[Any], hints: Hints | None = None
+) -> Compiled:
+    """Give a graph to a backend.
+
+    Raises:
+        GraphDiffersError: the backend has got the graph wrong.
+    """
+    if getattr(backend, "takes_hints", False):
+        return backend(module, inputs, hints)
+    inner = backend
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if inner in (eager, registered, xla):
+        return backend(module, inputs)
+    original = copied(module)
+    run = backend(module, inputs)
+    if run == module.forward:
+        return run
+    mode = _torch.fake_mode()
+    grad = torch.is_grad_enabled()
+    try:
+        fakes = [_torch.fake(mode, each) for each in inputs]
+        with mode, _torch.unbacked_ignored(mode):
+            found = risk(original, runs_examples(original, mode).run(*fakes), share_memory(inputs))
+    except Exception:
+        found = Risk(at_all=updates(original))
+    finally:
+        torch.set_grad_enabled(grad)
+    return checked(run, original, inputs, found, same_random=False) if found.at_all else run
+
+
+def draws_as_eager(backend: Backend) -> bool:
+    """Whether a backend's code draws the random numbers that the operators draw."""
+    if isinstance(backend, functools.partial) and backend.func is registered:
+        return str(backend.args[0]).startswith(("aot_eager", "eager"))
+    return bool(getattr(backend, "settings", {}).get("fallback_random"))
 
 
 def eager(module: torch.fx.GraphModule, inputs: list[torch.Tensor], **ignored: Any) -> Compiled:
@@ -131,15 +174,17 @@ def share_memory(inputs: list[torch.Tensor]) -> bool:
 
 
 class _Examples(torch.fx.Interpreter):
-    """Runs a graph on fake inputs and keeps each node's value."""
+    """Runs a graph on fake inputs and keeps each node's value, and whether it has updated one of its operands."""
 
     def __init__(self, module: torch.fx.GraphModule, mode: Any) -> None:
         super().__init__(module)
         self.mode = mode
 
     def run_node(self, n: torch.fx.Node) -> Any:
+        operands = watched(self.env[each] for each in n.all_input_nodes) if n.op.startswith("call_") else []
         result = super().run_node(n)
         n.meta["example_value"] = result
+        n.meta["updates"] = any(each._version != was for each, was in operands)
         return result
 
     def fetch_attr(self, target: str) -> Any:
@@ -165,7 +210,11 @@ Note = Callable[[torch.fx.GraphModule, list[Any], list[int], Any], None]
 
 
 def with_fake_inputs(
-    backend: Backend, module: torch.fx.GraphModule, inputs: list[torch.Tensor], note: Note | None = None
+    backend: Backend,
+    module: torch.fx.GraphModule,
+    inputs: list[torch.Tensor],
+    note: Note | None = None,
+    same_random: bool = False,
 ) -> Compiled:
     """Call a backend under a tracing context with a shape environment and `example_value`s, as torch.compile does.
 
@@ -175,7 +224,13 @@ def with_fake_inputs(
         inputs: its real inputs.
         note: called before the backend with the graph, the fake tensors on which it ran, their version counters before
             that, and what it returned; the grad mode is what the graph has left.
+        same_random: whether the backend draws eager's random numbers.
+
+    Raises:
+        UnsupportedGraphError: the backend would get the graph wrong.
+        GraphDiffersError: it has got it wrong.
     """
+    original = copied(module) if any(map(is_data, module.graph.nodes)) else None
     module = for_functionalization(module)
     if updates(module) and share_memory(inputs):
         raise UnsupportedGraphError("inputs that share memory are updated in place")
@@ -190,6 +245,9 @@ def with_fake_inputs(
     try:
         with fake_mode, _torch.unbacked_ignored(fake_mode):
             outputs = runs_examples(module, fake_mode).run(*copies)
+        found = risk(module, outputs, share_memory(inputs))
+        if found.at_all and original is None:
+            original = copied(module)
         if note is not None:
             note(module, copies, versions, outputs)
         updated = tuple([number for number, was in enumerate(versions) if version_of(copies[number]) != was])
@@ -202,13 +260,17 @@ def with_fake_inputs(
         late = _late(module, late_updates)
     for node, fake in zip(module.graph.find_nodes(op="placeholder"), fakes, strict=True):
         node.meta["example_value"] = fake
-    if not late:
-        with _torch.tracing(fake_mode):
-            return finish(backend(module, fakes))
-    _late(module, lambda module: on_copies(module, late, fake_mode))
-    differentiable = frozenset([each for each in late if copies[each].grad_fn is not histories[each]])
+    if late:
+        _late(module, lambda module: on_copies(module, late, fake_mode))
     with _torch.tracing(fake_mode):
-        return finish(written_back(backend(module, fakes), late, differentiable, len(outputs)))
+        run = backend(module, fakes)
+    if late:
+        differentiable = frozenset([each for each in late if copies[each].grad_fn is not histories[each]])
+        run = written_back(run, late, differentiable, len(outputs))
+    run = finish(run)
+    if original is None or run is None or not found.at_all:
+        return run
+    return checked(run, original, inputs, found, same_random)
 
 
 def _late(module: torch.fx.GraphModule, ask: Callable[[torch.fx.GraphModule], Result]) -> Result:

@@ -13,6 +13,7 @@ import torch.fx
 from . import _torch
 from ._backends import with_fake_inputs
 from ._below_autograd import is_torch_alone
+from ._checking import GraphDiffersError, one_by_one
 from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._inductor import (
     CPP_WRAPPER,
@@ -164,7 +165,10 @@ def compile_frozen(
         graphs.extend(found)
         return cast(Run, compiled)
 
-    general = cast(Run | None, with_fake_inputs(cast(Any, compile_it), module, others, note))
+    try:
+        general = cast(Run | None, with_fake_inputs(cast(Any, compile_it), module, others, note))
+    except GraphDiffersError as error:
+        raise GraphDiffersError(str(error), one_by_one(original)) from None
     if general is None:
         return compile_graph(original, inputs, hints, backend.settings, backend.entry)
     if facts[0].functional and backend.entry != "compile_fx" and len(graphs) == 1 and is_inference(graphs[0]):

@@ -30,6 +30,7 @@ from ._choosing import choosing, copied, may_choose
 from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._measuring import compare, is_slower, keeping_random, takes_less
 from ._packages import PackageCache
+from ._risky import risk
 
 Entry = Literal["auto", "compile_fx", "inner", "cpp", "aoti"]
 """What can be asked for."""
@@ -201,7 +202,7 @@ def _compile(
         graphs.extend(found)
         return cast(Run, made)
 
-    general = with_fake_inputs(compile_it, module, inputs, note)
+    general = with_fake_inputs(compile_it, module, inputs, note, bool(settings.get("fallback_random")))
     return _Compiled(general, graphs, facts[0], of_torch)
 
 
@@ -268,7 +269,10 @@ def build(
         loaded.append(packages.load_file(path))
         return loaded[0]
 
-    with_fake_inputs(compile_it, module, inputs)  # what it gives takes care of gradients, too, and there are none
+    same = bool(settings.get("fallback_random"))
+    with_fake_inputs(
+        compile_it, module, inputs, None, same
+    )  # what it gives takes care of gradients, too, and there are none
     return _packaged(loaded[0], of_torch)
 
 
@@ -298,7 +302,8 @@ def package(module: torch.fx.GraphModule, inputs: list[Any], hints: Hints, setti
 
     Returns:
         The file, None where AOTInductor cannot take the graph or would be wrong for it: it updates an input, gives
-        gradients, or its outputs share memory.
+        gradients, its outputs share memory, or it updates what it has made
+        in a way that may be compiled wrongly.
     """
     if hints.updated or _needs_gradients(inputs):
         return None
@@ -310,7 +315,11 @@ def package(module: torch.fx.GraphModule, inputs: list[Any], hints: Hints, setti
     grad = torch.is_grad_enabled()
 
     def note(gm: torch.fx.GraphModule, fakes: list[Any], versions: list[int], outputs: Any) -> None:
-        if not graph_facts(gm, fakes, versions, outputs, hints, grad).functional:
+        # The inputs are examples of no value: what would have to be tried on them is not packaged.
+        if (
+            not graph_facts(gm, fakes, versions, outputs, hints, grad).functional
+            or risk(gm, outputs, aliases=False).at_all
+        ):
             raise _NotFunctional
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:

@@ -7,7 +7,7 @@ the backend, and by the program. All of that becomes lines of the record's guard
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.fx
@@ -17,6 +17,7 @@ from ._backends import (
     Backend,
     Compiled,
     UnsupportedGraphError,
+    draws_as_eager,
     eager,
     for_functionalization,
     gradients_of_eager,
@@ -24,18 +25,12 @@ from ._backends import (
     share_memory,
     unwrapped,
 )
+from ._checking import checked
 from ._choosing import choosing, copied
 from ._graph_facts import tensors_in, updates
 from ._inductor import Inductor
 from ._late_updates import NotApart, late_updates, may_be_late
-
-_METADATA: Final = frozenset(
-    {
-        "as_strided_", "rename_", "resize_", "resize_as_", "resize_as_sparse_", "set_", "set_data", "squeeze_", "swapaxes_",
-        "swapdims_", "t_", "transpose_", "unsqueeze_",
-    }
-)  # fmt: skip
-"""Operators that give a tensor other sizes, strides or memory in place."""
+from ._risky import changes_metadata, risk
 
 
 class NotSymbolic(Exception):
@@ -74,12 +69,13 @@ class SymbolicGraph:
         Raises:
             NotSymbolic: an operator cannot be run with symbols.
         """
-        refused = _changes_metadata(module)
+        refused = changes_metadata(module)
         if refused is not None and any(
             each.dims or type(real) is int for each, real in zip(varying, inputs, strict=True)
         ):
             raise NotSymbolic(f"{refused} changes the metadata of a tensor in place")
         self.module = module
+        self._inputs = inputs
         self._aliases = share_memory([each for each in inputs if isinstance(each, torch.Tensor)])
         self._mode = _torch.fake_mode()
         self._env = self._mode.shape_env
@@ -92,7 +88,8 @@ class SymbolicGraph:
             ]
             self.fakes = [fake for fake, _ in pairs]
             with self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
-                runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
+                outputs = runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
+            self._risk = risk(module, outputs, self._aliases)
         except NotSymbolic:
             raise
         except Exception as error:
@@ -166,9 +163,14 @@ class SymbolicGraph:
 
         Raises:
             NotSymbolic: the backend cannot compile it.
+            GraphDiffersError: it compiled something else.
         """
+        inputs, self._inputs = self._inputs, []
         if backend is eager:
             return self.module.forward
+        if self._risk.by_size:
+            raise NotSymbolic("memory is updated through views that may leave elements out or overlap")
+        operators = copied(self.module)
         try:
             for_functionalization(self.module)
         except UnsupportedGraphError as error:
@@ -177,7 +179,6 @@ class SymbolicGraph:
             raise NotSymbolic("inputs that share memory are updated in place")
         if self._late:
             raise NotSymbolic("an input is updated after it was read, and there are gradients")
-        original = copied(self.module)
         floats = self._floats_as_tensors()
         finish = gradients_of_eager(self.module, self.fakes)
         try:
@@ -191,8 +192,10 @@ class SymbolicGraph:
         except Exception as error:
             raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
         run = _with_floats(compiled, floats) if floats else compiled
+        if self._risk.at_all:
+            checked(run, operators, inputs, self._risk, draws_as_eager(backend))
         if isinstance(backend, Inductor) and backend.may_choose(self.fakes):
-            return choosing(run, original.forward)
+            return choosing(run, operators.forward)
         return run
 
     def _floats_as_tensors(self) -> tuple[int, ...]:
@@ -232,15 +235,6 @@ class SymbolicGraph:
             found[self._print(expression)] = None
         found.pop("True", None)
         return list(found)
-
-
-def _changes_metadata(module: torch.fx.GraphModule) -> str | None:
-    """The first operator of a graph that gives a tensor another shape in place; with symbols torch may crash in it."""
-    for node in module.graph.nodes:
-        name = node.target if type(node.target) is str else getattr(node.target, "__name__", "")
-        if node.op in ("call_function", "call_method") and name.partition(".")[0] in _METADATA:
-            return str(name)
-    return None
 
 
 def _has_late_updates(module: torch.fx.GraphModule) -> bool:
