@@ -153,7 +153,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _name(node: torch.fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", ""))
+    return node.target if isinstance(node.target, str) else str(getattr(node.target, "__name__", "")).partition(".")[0]
 
 
 def watched(operands: Iterable[Any]) -> list[tuple[torch.Tensor, int]]:
