@@ -53,6 +53,10 @@ class CallRules(CalledRules):
 
     # -- what is called -----------------------------------------------------------------------------------------------
 
+    def hash_seen(self) -> None:
+        """The program itself calls a `__hash__`. See `SpecialRules`."""
+        raise NotImplementedError
+
     def call(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Before a call: note what it depends on.
 
@@ -67,6 +71,8 @@ class CallRules(CalledRules):
                     return special(args, keywords)
                 if id(function) not in self.used:
                     self.use_function(function)
+                if function.__name__ == "__hash__":
+                    self.hash_seen()
                 if function.__dict__:
                     if "__magpy_disable__" in function.__dict__:
                         raise self.boundary("disabled", describe(function))

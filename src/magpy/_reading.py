@@ -15,7 +15,7 @@ from magpy_runtime.capture import NULL, type_lookup
 from magpy_runtime.iterators import PLAIN_ITERATORS
 
 from ._iterators import IteratorRules
-from ._state import is_atom, is_mutable_type
+from ._state import is_atom, is_hashed_alike, is_mutable_type
 
 CONTAINERS: Final[tuple[Any, ...]] = ([], (), {}, {}.values(), {}.items(), set())
 ITERATORS: Final[tuple[type, ...]] = (
@@ -233,7 +233,11 @@ class ReadingRules(IteratorRules):
 
     def order_read(self, members: Any) -> None:
         """The order of a set's members, which their addresses decide, is seen: those that are older are held."""
-        for member in self.elements(members):
+        found = self.elements(members)
+        made = self.find(members)
+        if len(found) > 1 and (made is None or not made.external) and not all(map(is_hashed_alike, found)):
+            self.only_here = "the order of a set"
+        for member in found:
             node = self.find(member)
             if node is not None and node.external and self.is_hashed_by_identity(type(member)):
                 self.held_by_identity.add(node.index)

@@ -107,6 +107,7 @@ class Parts:
             whose sizes may be any.
         inputs: metadata of the graph's inputs.
         modes: the modes on entry.
+        only_here: what it is that another process would find otherwise, in words; empty where there is no such thing.
     """
 
     facts: list[HeldFact]
@@ -116,9 +117,18 @@ class Parts:
     tensors: list[tuple[Any, tuple[Any, ...], frozenset[int]]]
     inputs: list[tuple[Any, ...]]
     modes: Entry
+    only_here: str = ""
 
     @classmethod
-    def of(cls, guard: GuardWriter, entry: Entry, known: list[tuple[Any, ...]], free: Any, inputs: list[Any]) -> Parts:
+    def of(
+        cls,
+        guard: GuardWriter,
+        entry: Entry,
+        known: list[tuple[Any, ...]],
+        free: Any,
+        inputs: list[Any],
+        only_here: str,
+    ) -> Parts:
         """Collect them while the RefGraph is there.
 
         Args:
@@ -127,6 +137,7 @@ class Parts:
             known: metadata of the guard's tensors on entry.
             free: for each of these the dimensions that may vary; None where nothing does.
             inputs: the graph's inputs.
+            only_here: what another process would find otherwise.
         """
         pinned = [node for node in guard.graph.external() if node.index and guard.pinned(node)]
         tensors = [
@@ -141,6 +152,7 @@ class Parts:
             tensors,
             [metadata(each) for each in inputs],
             entry,
+            only_here,
         )
 
 
@@ -364,7 +376,7 @@ def make_draft(
     inputs = []
     if record.graph is not None:
         inputs = [as_on_entry(node.obj(), known.get(node.index)) for node in operators.inputs]
-    record.parts = Parts.of(guard, entry, list(known.values()), free, inputs)
+    record.parts = Parts.of(guard, entry, list(known.values()), free, inputs, monitor.only_here)
     plain = raised is None and not (updated or monitor.random or monitor.switches)
     form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)
     form()

@@ -23,6 +23,7 @@ from . import _torch
 from ._naming import Names, Unnameable
 
 _LATER: Final = frozenset({"modes_match", "held_facts", "tensors_match"})
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]{5,}")
 _TOKEN: Final = re.compile(r"type\(x := mode_abc_cache_token\(\)\) is not int or x != \d+")
 
 
@@ -145,6 +146,10 @@ class Archive:
 
     def _record(self, record: Record, name: str) -> dict[str, Any]:
         parts, names = record.parts, self.names
+        texts = [record.mock_source, *[each for each in record.namespace.values() if type(each) is str]]
+        only_here = parts.only_here or ("an address" if any(map(_ADDRESS.search, texts)) else "")
+        if only_here:
+            raise Unnameable(f"{only_here} is another one in each process")
         guard_source = record.guard_source
         constants = self._constants(record)
         if _TOKEN.search(guard_source):

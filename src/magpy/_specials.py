@@ -28,7 +28,7 @@ from magpy_runtime.capture import NULL
 
 from ._attributes import Pending
 from ._operations import OperationRules
-from ._state import is_atom, is_library
+from ._state import is_atom, is_hashed_alike, is_library
 
 _BOOKKEEPERS: Final = frozenset(
     function.__code__.co_filename
@@ -42,6 +42,7 @@ _BOOKKEEPERS: Final = frozenset(
 )
 """Modules that ask for the thread's state and let nobody see it."""
 
+_HASH: Final = "a hash"
 _LRU_CACHE: Final = type(functools.lru_cache(len))
 
 
@@ -136,10 +137,20 @@ class SpecialRules(OperationRules):
                 return None
         if function is hash and args:
             self.hash_read(args[0])
+        elif getattr(function, "__name__", None) == "__hash__" and not self._is_hashing():
+            self.only_here = _HASH
         return super().native(function, args, keywords)
+
+    def called(self, function: Any, others: tuple[Any, ...], caller: Any = None, *, read: bool = False) -> None:
+        """C code calls `function`, for the keys of `sorted` for instance."""
+        if function is hash or function is id:
+            self.only_here = _HASH
+        super().called(function, others, caller, read=read)
 
     def hash_read(self, obj: Any) -> None:
         """The program sees a hash: one that is made from an address is fixed for what the record holds."""
+        if not is_hashed_alike(obj) and not self._is_hashing():
+            self.only_here = _HASH
         if issubclass(type(obj), (tuple, frozenset)):
             for each in self.elements(obj):
                 self.hash_read(each)
@@ -148,6 +159,15 @@ class SpecialRules(OperationRules):
             if node is None or not node.external:
                 raise self.boundary("value-identity", f"hash() of a {type(obj).__qualname__}")
             self.held_by_identity.add(node.index)
+
+    def hash_seen(self) -> None:
+        """The program itself calls a `__hash__`."""
+        if not self._is_hashing():
+            self.only_here = _HASH
+
+    def _is_hashing(self) -> bool:
+        """Whether a hash is part of another one; of that one, or of what has found something by it, more is known."""
+        return self.recorder.code().co_name == "__hash__"
 
     def tensor_hash(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`tensor.__hash__()`."""
@@ -168,6 +188,8 @@ class SpecialRules(OperationRules):
                 return  # a memo of `copy` or `reprlib`, which nobody sees
             raise self.boundary("value-identity", f"id() of a {type(args[0]).__qualname__}")
         self.held_by_identity.add(node.index)
+        if not is_library(self.recorder.code().co_filename):  # libraries only find by it what they have put there
+            self.only_here = "an address"
 
     def thread_state(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`sys.exc_info()` and the like: state of the thread that some libraries ask for their own bookkeeping."""

@@ -105,6 +105,11 @@ def plain_value(value: Any) -> Any:
     return None
 
 
+def is_hashed_alike(value: Any) -> bool:
+    """Whether a value has the same hash in each process."""
+    return type(value) in (int, bool, float, complex) or (type(value) is tuple and all(map(is_hashed_alike, value)))
+
+
 class State:
     """Graph and helpers of one run; the rules are built on top of it."""
 
@@ -120,6 +125,7 @@ class State:
         self.complete: set[int] = set()
         self.held_by_identity: set[int] = set()
         self.keys_used: set[int] = set()
+        self.only_here = ""
         self.written_class_names: set[str] = set()
         self.user_frames: list[tuple[types.CodeType, bool]] = []
 
