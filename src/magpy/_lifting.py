@@ -288,7 +288,7 @@ def _plain_carriers(graph: torch.fx.GraphModule) -> None:
             node.kwargs = {"dtype": torch.int64, **node.kwargs}
     for node in list(graph.graph.nodes):
         if "parts" in node.meta:
-            with graph.graph.insertingknown_before(node):
+            with graph.graph.inserting_before(node):
                 made = _stacked(graph.graph, node.args[0], node.meta.pop("parts"))
             node.replace_all_uses_with(made)
             graph.graph.erase_node(node)
