@@ -86,12 +86,10 @@ class World:
         self.gradients = [None] * len(self.leaves)
         if not (ends and self.leaves):
             return
-        try:  # keeping the graph, so that the code allows that; without, it would not from now on
+        try:
             with torch.enable_grad():
                 weights = [_weights(each) for each in ends]
-                self.gradients = [
-                    *torch.autograd.grad(ends, self.leaves, weights, retain_graph=True, allow_unused=True)
-                ]
+                self.gradients = _gradients(ends, self.leaves, weights)
         except Exception as error:
             self.late = error.with_traceback(None)
 
@@ -106,6 +104,16 @@ class World:
                 except RuntimeError:
                     found.append(False)
         return found
+
+
+def _gradients(ends: list[Any], leaves: list[Any], weights: list[Any]) -> list[torch.Tensor | None]:
+    """The gradients. Backward code that is compiled in a pass that keeps its graph may be called so, and also otherwise."""
+    try:
+        return [*torch.autograd.grad(ends, leaves, weights, retain_graph=True, allow_unused=True)]
+    except RuntimeError as error:
+        if "donated" not in str(error):
+            raise
+    return [*torch.autograd.grad(ends, leaves, weights, allow_unused=True)]
 
 
 def _with_history(values: list[Any]) -> list[torch.Tensor]:
