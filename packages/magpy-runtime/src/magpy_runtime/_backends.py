@@ -90,11 +90,14 @@ def compile_with(
     if inner in (eager, registered, xla):
         return backend(module, inputs)
     original = copied(module)
-    run = backend(module, inputs)
+    grad = torch.is_grad_enabled()
+    try:
+        run = backend(module, inputs)
+    finally:
+        torch.set_grad_enabled(grad)
     if run == module.forward:
         return run
     mode = _torch.fake_mode()
-    grad = torch.is_grad_enabled()
     try:
         fakes = [_torch.fake(mode, each) for each in inputs]
         with mode, _torch.unbacked_ignored(mode):

@@ -420,8 +420,12 @@ def tracing(mode: Any) -> Iterator[None]:
     before: Any = config.joint_custom_pass
     patch: Any = config.patch
     keeping = before if getattr(before, "_of_magpy", False) else _keeping(before)
-    with patch(joint_custom_pass=keeping), enter(TracingContext(mode)):
-        yield
+    grad = torch.is_grad_enabled()
+    try:
+        with patch(joint_custom_pass=keeping), enter(TracingContext(mode)):
+            yield
+    finally:
+        torch.set_grad_enabled(grad)  # a graph that changes it has done so when it was traced
 
 
 def _keeping(before: Any) -> Any:
