@@ -9,6 +9,7 @@ import time
 import types
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -162,7 +163,7 @@ class Draft:
 
     Attributes:
         record: the record; its guard can be asked.
-        inputs: example inputs of its graph.
+        inputs: example inputs of its graph, each with its metadata on entry or None.
         entry: the modes under which the graph runs.
         constants: numbers of the inputs that become constants.
         lifted: what differs from call to call and is an input of the graph.
@@ -174,7 +175,7 @@ class Draft:
     """
 
     record: Record
-    inputs: list[Any]
+    inputs: list[tuple[Any, Any]]
     entry: Entry
     constants: tuple[int, ...] = ()
     lifted: LiftedPart | None = None
@@ -202,11 +203,12 @@ class Draft:
             if modes is not None:  # a graph that changes modes changes them here, too, when it is traced
                 _torch.restore_modes(self.entry.state)
             tell("backend", record.operators)
+            inputs = list(starmap(as_on_entry, self.inputs))  # what comes after a segment may have changed them, too
             if self.lifted is not None:
-                self._finish_lifted(self.lifted, backend)
+                self._finish_lifted(self.lifted, backend, inputs)
                 return record
             hints = Hints(updated=record.updated, held=self.constants, random=record.random)
-            record.run = self._checked(lambda: compile_with(backend, record.graph, self.inputs, hints))
+            record.run = self._checked(lambda: compile_with(backend, record.graph, inputs, hints))
         except Exception as error:
             self.refused = operators_to_blame(record.graph.graph, self.places, self.shaped, error)
             raise Boundary("backend-failed", f"{type(error).__name__}: {str(error)[:200]}") from error
@@ -225,14 +227,14 @@ class Draft:
             self.differs = Boundary("backend-differs", str(error)[:200])
             return error.operators
 
-    def _finish_lifted(self, lifted: LiftedPart, backend: Any) -> None:
+    def _finish_lifted(self, lifted: LiftedPart, backend: Any, inputs: list[Any]) -> None:
         """Compile a graph of varying numbers and sizes; what the backend assumes of them becomes part of the guard."""
         record = self.record
         run = self._checked(lambda: lifted.compile(backend))
         if run is None:
             if lifted.is_open:  # else that is the graph already
                 record.graph = lifted.static_graph()
-            run = lifted.without_numbers(self._checked(lambda: compile_with(backend, record.graph, self.inputs)))
+            run = lifted.without_numbers(self._checked(lambda: compile_with(backend, record.graph, inputs)))
         record.run = run
         source = lifted.guard_source()
         if source != record.guard_source:
@@ -373,10 +375,12 @@ def make_draft(
         namespace=namespace.values,
     )
     record.survey = make_survey(guard, policy.path, guard_source, namespace.values, list(known.values()))
-    inputs = []
+    inputs: list[tuple[Any, Any]] = []
     if record.graph is not None:
-        inputs = [as_on_entry(node.obj(), known.get(node.index)) for node in operators.inputs]
-    record.parts = Parts.of(guard, entry, list(known.values()), free, inputs, monitor.only_here)
+        inputs = [(node.obj(), known.get(node.index)) for node in operators.inputs]
+    record.parts = Parts.of(
+        guard, entry, list(known.values()), free, list(starmap(as_on_entry, inputs)), monitor.only_here
+    )
     plain = raised is None and not (updated or monitor.random or monitor.switches)
     form = functools.partial(add_native_form, record, guard, entry.modes, plain=plain)
     form()

@@ -119,8 +119,10 @@ class TensorRules(SpecialRules):
             if done is not None:
                 done((out,))
             return out
-        if name_of(function).startswith("as_strided"):
+        if name_of(function).startswith(("as_strided", "fill_diagonal_")):
             self.offsets(args)
+        if kind is OpKind.INPLACE or "out" in kwargs:
+            self.histories((*args[:1], kwargs.get("out")))
         fx_args = tuple([self.argument(arg) for arg in shown])
         fx_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         where = self.user_where()
@@ -156,6 +158,17 @@ class TensorRules(SpecialRules):
                     node = None if tensor is None else self.find(tensor)
                     if tensor is not None and node is not None and node.external:
                         self.follow(node, Key(EdgeKind.MEMBER, "storage_offset"), tensor.storage_offset())
+
+    def histories(self, updated: tuple[Any, ...]) -> None:
+        """Tensors are updated: one that has gradients can be if it is no leaf."""
+        for each in updated:
+            if type(each) in (list, tuple):
+                self.histories(tuple(each))
+            elif issubclass(type(each), torch.Tensor) and each.requires_grad and torch.is_grad_enabled():
+                for tensor in (each, each._base):
+                    node = None if tensor is None else self.find(tensor)
+                    if tensor is not None and node is not None and node.external:
+                        self.follow(node, Key(EdgeKind.MEMBER, "is_leaf"), tensor.is_leaf)
 
     def embed(self, out: torch.Tensor) -> None:
         """A tensor that C code made of plain values: the record holds a copy, and the graph starts from it."""

@@ -55,6 +55,8 @@ def checked(code: Run, original: torch.fx.GraphModule, inputs: list[Any], risk: 
     Raises:
         GraphDiffersError: it does not, or that cannot be found out.
     """
+    if risk.never:  # it may write where none of its inputs' elements are
+        raise GraphDiffersError(risk.never, one_by_one(original))
     constants = [each for name in risk.constants if isinstance(each := getattr(original, name, None), torch.Tensor)]
     before = [each.clone() for each in constants]
     try:

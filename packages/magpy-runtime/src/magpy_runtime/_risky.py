@@ -44,12 +44,14 @@ class Risk:
         constants: names of tensors of its own that it may update.
         at_all: whether its code is to be compared with its operators.
         by_size: whether code that is right for some sizes may be wrong for others.
+        never: why its operators have to run one by one, whatever a trial shows.
     """
 
     updated: tuple[int, ...] = ()
     constants: tuple[str, ...] = ()
     at_all: bool = False
     by_size: bool = False
+    never: str = ""
 
 
 def changes_metadata(module: torch.fx.GraphModule) -> str | None:
@@ -95,7 +97,9 @@ def risk(module: torch.fx.GraphModule, outputs: Any, aliases: bool) -> Risk:
         [str(node.target) for node in nodes if node.op == "get_attr" and not written.isdisjoint(memory_of(node))]
     )
     by_size = bool(updating) and not names.isdisjoint(_PARTIAL | _METADATA)
-    return Risk(updated, constants, not safe, by_size or any(map(_is_list, updating)))
+    never = "as_strided" if updating and any(name.startswith("as_strided") for name in names) else ""
+    by_size = by_size or any(map(_is_list, updating))
+    return Risk(updated, constants, not safe or bool(never), by_size, never and f"{never} where memory is updated")
 
 
 def _is_list(node: torch.fx.Node) -> bool:
