@@ -352,3 +352,61 @@ def test_gradients_of_gradients() -> None:
             (first,) = torch.autograd.grad(run(x, buffer), x, create_graph=True)
             found.append(torch.autograd.grad(first.sum(), x)[0])
     assert all(torch.equal(each, found[0]) for each in found)
+
+
+def test_as_strided_runs_as_it_is_where_memory_is_updated() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.as_strided((3,), (1,), 1).clamp_(-4, 4)
+        return x + 1
+
+    compiled = magpy.compile(function, backend="aot_eager")
+    for offset in (0, 0, 4, 4):
+        one, other = torch.arange(20.0) * -1, torch.arange(20.0) * -1
+        found, expected = (f(base[offset : offset + 16]) for f, base in ((compiled, one), (function, other)))
+        assert torch.equal(found, expected) and torch.equal(one, other)
+    assert magpy.info(compiled).hits == 2
+    assert {reason.slug for reason in magpy.info(compiled).reasons} == {"backend-differs"}
+
+
+def test_where_a_diagonal_lies_in_memory() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.positive().fill_diagonal_(5)
+        return x * 1
+
+    compiled = magpy.compile(function, backend="aot_eager")
+    for offset in (0, 0, 3, 3, 0):
+        one, other = torch.arange(20.0), torch.arange(20.0)
+        found, expected = (f(base[offset : offset + 16].view(4, 4)) for f, base in ((compiled, one), (function, other)))
+        assert torch.equal(found, expected) and torch.equal(one, other)
+
+
+def test_leaves_are_not_updated() -> None:
+    counter = torch.zeros(2)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x[0].cumsum_(0)
+        counter.add_(1)
+        return x * 1
+
+    compiled = magpy.compile(function, backend="aot_eager")
+    for _ in range(2):
+        compiled(torch.ones(2, 2).requires_grad_() * 1)
+    assert magpy.info(compiled).hits == 1 and counter.tolist() == [2, 2]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+            compiled(torch.ones(2, 2).requires_grad_())
+    assert counter.tolist() == [2, 2]
+
+
+def test_a_segment_whose_input_is_updated_behind_it() -> None:
+    def function(a: torch.Tensor, b: torch.Tensor, places: torch.Tensor) -> Any:
+        first, turned = a[0], b.t()
+        b.t().put_(places, first)
+        return turned
+
+    compiled = magpy.compile(function, backend="aot_eager")
+    for _ in range(4):
+        a, b = torch.arange(16.0).view(4, 4).requires_grad_(), torch.zeros(4, 4)
+        compiled(a, b, torch.arange(4)).sum().backward()
+        assert a.grad is not None and a.grad.sum() == 4
+    assert magpy.info(compiled).hits == 2

@@ -25,6 +25,9 @@ _METADATA: Final = frozenset(
 _PARTIAL: Final = frozenset({"as_strided", "unfold"})
 """Views that need not cover what they are of; whether they do depends on sizes."""
 
+_ANYWHERE: Final = frozenset({"as_strided", "as_strided_"})
+"""Views that may lie outside of what they are of, but in its memory."""
+
 _GRADUAL: Final = frozenset(
     {"add_", "sub_", "mul_", "div_", "__iadd__", "__isub__", "__imul__", "__itruediv__", "iadd", "isub", "imul",
      "itruediv", "neg_", "abs_", "exp_", "tanh_", "sigmoid_", "relu_", "relu6_", "leaky_relu_", "elu_", "selu_", "celu_",
@@ -97,9 +100,10 @@ def risk(module: torch.fx.GraphModule, outputs: Any, aliases: bool) -> Risk:
         [str(node.target) for node in nodes if node.op == "get_attr" and not written.isdisjoint(memory_of(node))]
     )
     by_size = bool(updating) and not names.isdisjoint(_PARTIAL | _METADATA)
-    never = "as_strided" if updating and any(name.startswith("as_strided") for name in names) else ""
+    writes = any(_name(node) not in _METADATA for node in updating)
+    never = "as_strided where memory is updated" if writes and not names.isdisjoint(_ANYWHERE) else ""
     by_size = by_size or any(map(_is_list, updating))
-    return Risk(updated, constants, not safe or bool(never), by_size, never and f"{never} where memory is updated")
+    return Risk(updated, constants, not safe or bool(never), by_size, never)
 
 
 def _is_list(node: torch.fx.Node) -> bool:
