@@ -410,3 +410,30 @@ def test_a_segment_whose_input_is_updated_behind_it() -> None:
         compiled(a, b, torch.arange(4)).sum().backward()
         assert a.grad is not None and a.grad.sum() == 4
     assert magpy.info(compiled).hits == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_views_that_change_nothing_are_objects_of_their_own(
+    backend: str, gradients: bool, dynamic: bool | None
+) -> None:
+    """Compilers take such views away; ALIGN gives its last hidden state twice so."""
+
+    def viewed(x: torch.Tensor) -> Any:
+        y = x * 2
+        return y, y.view(y.shape), y, y.sum()
+
+    served = Served(magpy.compile(viewed, backend=backend, dynamic=dynamic))
+    for how in (served.monitored, served.hit, served.hit):
+        x = torch.ones(3, 4, requires_grad=gradients)
+        one, other, again, total = how(x)
+        assert one is again and one is not other
+        assert torch.equal(other, x * 2) and other.data_ptr() == one.data_ptr() and total.item() == 24
+        if gradients:
+            (other.sum() + total).backward()
+            assert torch.equal(x.grad, torch.full((3, 4), 4.0))
+        with torch.no_grad():
+            one[0, 0] = 7
+            assert other[0, 0] == 7
+    assert reasons(served.compiled) == []

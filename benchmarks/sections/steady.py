@@ -94,8 +94,8 @@ class Stubbed(Kept):
         self.stubbed = False
         self.kept: list[Any] | None = None
 
-    def __call__(self, module: Any, inputs: list[Any], hints: Any = None) -> Any:
-        run = super().__call__(module, inputs, hints)
+    def _kept(self, run: Any, inputs: list[Any]) -> Any:
+        run = super()._kept(run, inputs)
         code = getattr(run, "boxed", None)
 
         def boxed(inputs: list[Any]) -> Any:

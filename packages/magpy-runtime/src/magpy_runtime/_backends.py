@@ -20,6 +20,7 @@ from ._gradients import partial_reach, with_missing_gradients
 from ._graph_facts import Hints, tensors_in, updates, version_of
 from ._late_updates import NotApart, is_data, late_updates, may_be_late, on_copies, written_back
 from ._risky import Risk, risk, watched
+from ._views_apart import on_one_memory, with_views_apart
 
 Result = TypeVar("Result")
 Compiled = Callable[..., Any]
@@ -249,6 +250,7 @@ def with_fake_inputs(
         with fake_mode, _torch.unbacked_ignored(fake_mode):
             outputs = runs_examples(module, fake_mode).run(*copies)
         found = risk(module, outputs, share_memory(inputs))
+        apart = on_one_memory(outputs) if found.at_all else ()
         if found.at_all and original is None:
             original = copied(module)
         if note is not None:
@@ -271,6 +273,8 @@ def with_fake_inputs(
         differentiable = frozenset([each for each in late if copies[each].grad_fn is not histories[each]])
         run = written_back(run, late, differentiable, len(outputs))
     run = finish(run)
+    if run is not None:
+        run = with_views_apart(run, apart)
     if original is None or run is None or not found.at_all:
         return run
     return checked(run, original, inputs, found, same_random)

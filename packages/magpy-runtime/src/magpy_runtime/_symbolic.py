@@ -31,6 +31,7 @@ from ._graph_facts import tensors_in, updates
 from ._inductor import Inductor
 from ._late_updates import NotApart, late_updates, may_be_late
 from ._risky import changes_metadata, risk
+from ._views_apart import on_one_memory, with_views_apart
 
 
 class NotSymbolic(Exception):
@@ -90,6 +91,7 @@ class SymbolicGraph:
             with self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
                 outputs = runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
             self._risk = risk(module, outputs, self._aliases)
+            self._apart = on_one_memory(outputs) if self._risk.at_all else ()
         except NotSymbolic:
             raise
         except Exception as error:
@@ -191,7 +193,7 @@ class SymbolicGraph:
                     compiled = backend(self.module, self.fakes)
         except Exception as error:
             raise NotSymbolic(f"{type(error).__name__}: {str(error)[:200]}") from error
-        run = _with_floats(compiled, floats) if floats else compiled
+        run = with_views_apart(_with_floats(compiled, floats) if floats else compiled, self._apart)
         if self._risk.at_all:
             checked(run, operators, inputs, self._risk, draws_as_eager(backend))
         if isinstance(backend, Inductor) and backend.may_choose(self.fakes):
