@@ -67,6 +67,7 @@ typedef struct {
     PyObject *expected;     /* owned or NULL */
     PyObject *scratch;      /* owned or NULL; STEP_TENSORS: the arguments, registers' places empty (None) */
     int64_t checked_ns;     /* STEP_TENSORS: when tensors were last checked */
+    bool points;            /* STEP_TENSORS: whether an object's first word points to torch's tensor, which can be read ahead */
 } Step;
 
 /* How a result is made. */

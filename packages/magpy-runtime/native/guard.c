@@ -255,6 +255,25 @@ number_of(PyObject *object, Py_ssize_t *number)
     return 0;
 }
 
+/* Whether each held tensor's first word is the address that torch says it has (`_cdata`); other objects have none. */
+static bool
+points_to_tensors(const Step *step)
+{
+    bool all = true;
+    for (Py_ssize_t i = 0; all && i < step->count; i++) {
+        PyObject *object = step->operands[i].object;
+        if (step->operands[i].number >= 0) {
+            continue;
+        }
+        PyObject *address = PyObject_GetAttrString(object, "_cdata");
+        all = address != NULL && PyLong_Check(address) && Py_TYPE(object)->tp_basicsize >= (Py_ssize_t)sizeof(PyObject) + 8 &&
+              PyLong_AsVoidPtr(address) == *(void **)(object + 1);
+        Py_XDECREF(address);
+        PyErr_Clear();
+    }
+    return all;
+}
+
 static int
 step_parse(NativeGuard *self, PyObject *entry, Step *step, Known *known)
 {
@@ -299,6 +318,7 @@ step_parse(NativeGuard *self, PyObject *entry, Step *step, Known *known)
         for (Py_ssize_t i = 0; i < step->count; i++) {
             step->index = step->operands[i].number >= 0 ? i : step->index;
         }
+        step->points = points_to_tensors(step);
     }
     return 0;
 }

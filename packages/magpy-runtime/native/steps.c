@@ -11,6 +11,8 @@
 #define LONG_NS 50000
 
 #define TENSOR_LINES 4      /* of the caches, for what torch keeps of a tensor */
+#define GRADIENT_WORD 3     /* of that: where what it keeps for gradients is, which has two lines that are looked at */
+#define GRADIENT_LINE 128
 
 #if defined(__GNUC__)
 #  define FETCH(address) __builtin_prefetch(address)
@@ -144,6 +146,15 @@ fetch_tensors(const Step *step)
             const char *tensor = *(const char *const *)(object + 1);
             for (int line = 0; line < TENSOR_LINES; line++) {
                 FETCH(tensor + 64 * line);
+            }
+        }
+    }
+    for (Py_ssize_t i = 0; step->points && i < step->count; i++) {
+        if (step->operands[i].number < 0) {
+            const char *const *tensor = *(const char *const *const *)(step->operands[i].object + 1);
+            if (tensor != NULL) {
+                FETCH(tensor[GRADIENT_WORD]);
+                FETCH(tensor[GRADIENT_WORD] + GRADIENT_LINE);
             }
         }
     }
