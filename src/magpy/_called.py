@@ -15,12 +15,12 @@ import types
 from collections.abc import Callable, Collection
 from typing import Any, Final, cast
 
-from magpy_annotations import Annotation, Registry, unbind
+from magpy_annotations import Annotation, Read, Registry, unbind
 from magpy_refgraph import EdgeKind, Key
 from magpy_runtime.capture import NULL
 
 from ._describe import describe
-from ._reading import NOTHING, PEEKED, ReadingRules
+from ._reading import GETTERS, NOTHING, PEEKED, ReadingRules
 from ._state import is_atom, is_mutable_type
 
 _EXECUTIONS: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -76,6 +76,14 @@ class CalledRules(ReadingRules):
         if issubclass(type(base), type) and is_mutable_type(base):
             self.call_class(base, bound, keywords)
             return
+        if type(base) in GETTERS:
+            exact = self.exact_calls(caller, others)
+            if exact is None or bound or keywords:
+                raise self.boundary("unannotated-call", f"{describe(base)}, called by C code")
+            for passed in exact:
+                if len(passed) == 1 and self.call_getter(base, passed[0]) is not None:
+                    raise self.boundary("impure-call", describe(base))
+            return
         annotation, front = self.registry.find(base)
         bound = front + bound
         if annotation is None or self.calls_unknown(annotation, bound):
@@ -104,7 +112,10 @@ class CalledRules(ReadingRules):
                     self.apply(base, annotation, (*bound, *passed), keywords)
             return
         containers = [each for each in others if not is_atom(each)]
+        reads = any(each.value_read not in NOTHING or each.operators for each in annotation.all_inputs())
         for container in containers:
+            if reads and caller is not None and not is_call(caller):
+                self.read_in_turn(container)
             peeked = self.peek(container)
             elements = self.elements(container) if peeked is None else peeked
             for first, second in zip(elements, (*elements[1:], None), strict=False):
@@ -118,6 +129,20 @@ class CalledRules(ReadingRules):
                 and any(each.value_read not in NOTHING or each.operators for each in annotation.all_inputs())
             ):
                 self.only_plain(base, container)
+
+    def read_in_turn(self, obj: Any) -> None:
+        """C code calls C code with what an object holds, and with what comes out of that: all that it may look at is read."""
+        if self.info(type(obj)).tensor or is_atom(obj):
+            return
+        if self.info(type(obj)).base is None or id(obj) in self.reading:
+            return
+        self.read(obj, Read.ITEMS)
+        self.reading.add(id(obj))
+        try:
+            for element in self.members(obj):
+                self.read_in_turn(element)
+        finally:
+            self.reading.discard(id(obj))
 
     def iterated(self, obj: Any) -> None:
         """`iter` is called on an object and the outcome is drained. What a map goes over may have changed since."""
@@ -242,6 +267,10 @@ class CalledRules(ReadingRules):
 
     def use_function(self, function: types.FunctionType) -> None:
         """A Python function is entered. See `CallRules`."""
+        raise NotImplementedError
+
+    def call_getter(self, function: Any, obj: Any) -> Any:
+        """A getter of the `operator` module is called. See `CallRules`."""
         raise NotImplementedError
 
     def partial_facts(self, function: functools.partial[Any]) -> None:

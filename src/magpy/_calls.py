@@ -119,7 +119,7 @@ class CallRules(CalledRules):
                 elif referent is not None and self.find(referent) is None:
                     raise self.boundary("opaque-object", "a weak reference that was made during the call")
                 return None
-            if kind in GETTERS and len(args) == 1 and kind is not operator.itemgetter:
+            if kind in GETTERS and len(args) == 1:
                 return self.call_getter(function, args[0])
             target = getattr(kind, "__magpy_target__", None)
             if target is not None:  # a compiled object called while another records is inlined
@@ -141,8 +141,13 @@ class CallRules(CalledRules):
             return self.native(function, args, keywords)
 
     def call_getter(self, function: Any, obj: Any) -> Any:
-        """`operator.attrgetter` and `operator.methodcaller`."""
+        """`operator.itemgetter`, `operator.attrgetter` and `operator.methodcaller`."""
         reduced = function.__reduce__()
+        if type(function) is operator.itemgetter:
+            for key in reduced[1]:
+                if self.native(operator.getitem, (obj, key), {}) is not None:
+                    raise self.boundary("unannotated-call", "operator.itemgetter")
+            return None
         if type(function) is operator.attrgetter:
             for name in reduced[1]:
                 first, _, rest = name.partition(".")
@@ -285,6 +290,8 @@ class CallRules(CalledRules):
             if found is None:
                 return None  # the call raises TypeError
             form = found
+            if not form.pure_closure or form.effect:
+                raise self.boundary("impure-call", describe(function))
             inputs = form.bind(len(args), keywords) or ()
         values = (*args, *keywords.values())
         pending = None
@@ -305,7 +312,7 @@ class CallRules(CalledRules):
             if each.called:  # after the others, whose elements it gets
                 self.input(function, each, values[index], values, index, form)
         output = form.output
-        if output.relation is Relation.ITEM or output.relation is Relation.ATTRIBUTE:
+        if output.key is not None:
             self.keyed(form, inputs, values)
         if pending is None:
             return None
@@ -362,6 +369,8 @@ class CallRules(CalledRules):
             for name in each.operators:
                 if self.special(value, name, others) is not None:
                     raise self.boundary("impure-call", describe(function))
+            if each.value_read in (Read.ITEMS, Read.DEEP) and not self._answers(value, each.operators):
+                self.read(value, each.value_read)
         elif each.value_read not in NOTHING or each.hashed:
             if each.hashed and each.value_read is Read.ITEMS:
                 if not each.iterated:
@@ -379,6 +388,10 @@ class CallRules(CalledRules):
             self.compared_in_c(value, values[:index] + values[index + 1 :])
         if each.element_operators:
             self.elements_used(value, each.element_operators)
+
+    def _answers(self, obj: Any, names: tuple[str, ...]) -> bool:
+        """Whether an object has one of some special methods."""
+        return is_atom(obj) or any(self.lookup(type(obj), name) is not NULL for name in names)
 
     def compared_in_c(self, container: Any, others: tuple[Any, ...]) -> None:
         """C code compares elements with other objects, which are equal to it if they are the same: two NaNs may be that."""
@@ -398,13 +411,16 @@ class CallRules(CalledRules):
         return False
 
     def keyed(self, form: Annotation, inputs: tuple[Input, ...], values: tuple[Any, ...]) -> None:
-        """The output is one item or attribute of an input: that one is read."""
+        """One item or attribute of an input is read, or whether it is there."""
         named = {each.name: value for each, value in zip(inputs, values, strict=True)}
-        obj = named.get(form.output.of or "")
+        looked_into = [each.name for each in inputs if each.value_read is Read.KEY]
+        obj = named.get(form.output.of or (looked_into[0] if looked_into else ""))
         key: Any = form.output.key
         if issubclass(type(key), str) and key in {each.name for each in form.inputs}:
             key = named.get(key)
-        if form.output.relation is Relation.ATTRIBUTE:
+        if form.output.relation is Relation.ATTRIBUTE or (
+            form.output.key == "name" and self.info(type(obj)).base is None
+        ):
             self.attribute(obj, key)
         else:
             self.item(obj, key)

@@ -83,6 +83,8 @@ class ReadingRules(IteratorRules):
         base = self.info(type(obj)).base
         if base is dict:
             self.read_item(node, obj, key)
+        elif base in (set, frozenset):
+            self.read_items(node, obj)
         elif base is not None:
             length = base.__len__(obj)  # type: ignore[attr-defined]
             if node.mutated or type(key) is not int or length < 16:

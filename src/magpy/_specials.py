@@ -23,6 +23,7 @@ import types
 import warnings
 from typing import Any, Final
 
+from magpy_annotations import Read
 from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL
 
@@ -321,7 +322,11 @@ class SpecialRules(OperationRules):
 
     def type_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`type(obj)`, or a class is made."""
-        return None if len(args) == 1 else self.build_class(args, keywords)
+        if len(args) == 1:
+            return None
+        for held in args[1:3]:
+            self.read(held, Read.ITEMS)
+        return self.build_class(args, keywords)
 
     def super_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`super()`: without arguments it reads the cell of `__class__`."""

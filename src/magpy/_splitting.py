@@ -276,6 +276,8 @@ class SplitRules(FrameRules, WatchedTensorRules):
         if instruction_at(code, index).opname == "FOR_ITER":  # it only looks at its iterator, and may take it away
             function, _, _, variables, stack = frames[-1]
             inputs, frames = (stack[-1],), (*frames[:-1], (function, code, index, variables, stack[:-1]))
+        if not within or all(map(self._plain, inputs)):
+            self._taken_apart(inputs, instruction_at(code, index).opname)
         what = operation(code, index, inputs)
         if within and what is not None and not all(map(self._plain, (*what.args, *what.keywords.values()))):
             raise _Begun
@@ -343,6 +345,14 @@ class SplitRules(FrameRules, WatchedTensorRules):
         annotation = self.registry.lookup(function)
         op = None if annotation is None else annotation.as_op_node
         return op is not None and op.kind not in (OpKind.STATE, OpKind.IMPURE, OpKind.SETTER)
+
+    def _taken_apart(self, inputs: tuple[Any, ...], name: str) -> None:
+        """The operation gets what some of the instruction's inputs hold: they hold that at each call, or what they hold then."""
+        for each in inputs:
+            self.binding_facts(each)
+            node = self.find(each) if name == "CALL_FUNCTION_EX" and type(each) in (tuple, list, dict) else None
+            if node is not None and node.external:
+                self.read_items(node, each)
 
     def _plain(self, value: Any) -> bool:
         """Whether an argument is a tensor, a plain value, or a tuple of such: nothing that an operation may use up."""
