@@ -10,6 +10,7 @@ import torch
 from serving import Served
 
 import magpy
+import magpy_runtime
 
 VALUES = ("some text", 3.25, 10**30, 1000, b"bytes", 2.5 + 1j, range(3, 9))
 
@@ -154,6 +155,18 @@ def test_two_places_of_one_object() -> None:
         found = served.hit(one, other)
     found = served.hit(both, both)
     assert found[0] is found[1] is both
+
+
+def test_a_saved_record(tmp_path: Any) -> None:
+    served = Served(magpy.compile(_append, backend="eager"))
+    served.monitored("some text", [])
+    magpy.save(served.compiled, tmp_path / "saved")
+    loaded = magpy_runtime.load(tmp_path / "saved", _append)
+    own = fresh("some text")
+    found: list[Any] = []
+    loaded(own, found)
+    assert found[0] is own
+    assert magpy_runtime.info(loaded).hits == 1
 
 
 def test_many_values() -> None:

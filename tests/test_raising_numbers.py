@@ -147,3 +147,18 @@ def test_compiled_code_gets_no_int_that_is_too_large() -> None:
     served.hit(torch.ones(3), 5)
     for large in (2**40, 10**30):
         assert outcome(served.monitored, torch.ones(3), large) == outcome(function, torch.ones(3), large)
+
+
+def test_nor_one_that_was_a_float() -> None:
+    def function(t: torch.Tensor, x: float) -> Any:
+        t.add_(1)
+        return t + int(x)
+
+    served = Served(magpy.compile(function, backend="aot_eager"))
+    served.monitored(torch.ones(3), 1.5)
+    served.monitored(torch.ones(3), 2.5)
+    served.hit(torch.ones(3), 3.5)
+    for large in (1e300, math.inf, math.nan):
+        mine, others = torch.ones(3), torch.ones(3)
+        assert equal(outcome(served.monitored, mine, large), outcome(function, others, large))
+        assert equal(mine, others)

@@ -30,7 +30,7 @@ class Risks:
             self._free[each] = any(isinstance(part, Expression) and self._is_free(part) for part in each.operands)
             if self._raises(each):
                 self.raising.append(each)
-            elif each.node is not None and type(each.value) is int and self._free[each]:
+            if each.node is not None and type(each.value) is int and self._free[each]:
                 self.handed.append(each)
 
     def is_free(self, number: Lifted) -> bool:

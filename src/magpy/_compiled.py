@@ -346,7 +346,7 @@ class Compiled(Behind):
             try:
                 monitor.give_back(run)
             except Exception as broken:
-                self._note(settle(internal_error(broken)))
+                failure = failure or settle(internal_error(broken))
             _release(monitor, kept)
         if failure is not None:
             self._failed(failure, run.error, monitor_hint(monitor), point, bool(made))
