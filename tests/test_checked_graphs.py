@@ -324,6 +324,20 @@ def test_a_backend_of_ones_own(late: bool) -> None:
     assert reasons(served.compiled) == ([] if late else ["backend-differs"])
 
 
+def test_a_graph_that_cannot_be_run_on_fakes_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def boom(*args: Any) -> Any:
+        raise RuntimeError("on purpose")
+
+    def doubled(module: torch.fx.GraphModule, inputs: list[Any]) -> Program:
+        return lambda *given: tuple([each * 2 for each in module.forward(*given)])
+
+    monkeypatch.setattr("magpy_runtime._backends.runs_examples", boom)
+    served = Served(magpy.compile(lambda x: x * 3, backend=doubled))
+    for how in (served.monitored, served.hit):
+        assert torch.equal(how(torch.ones(2)), torch.full((2,), 3.0))
+    assert reasons(served.compiled) == ["backend-differs"]
+
+
 def test_behind_the_program() -> None:
     compiled = magpy.compile(unfolded_inside, backend="aot_eager", compile_async=True)
     for _ in range(3):

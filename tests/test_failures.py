@@ -221,6 +221,16 @@ def test_a_stage_fails(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
             assert magpy.info(compiled).hits >= 1, (program, magpy.info(compiled))
 
 
+def test_giving_back_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_monitor.Monitor, "give_back", boom)
+    served = Served(compile_(lambda x: x + 1))
+    x = torch.ones(2)
+    assert equal(served.monitored(x), x + 1)
+    assert reasons(served.compiled) == ["internal-error"]
+    assert "on purpose" in magpy.info(served.compiled).reasons[0].details
+    assert equal(served.hit(x), x + 1)
+
+
 @pytest.mark.parametrize("stage", ["plan_for", "mode handler", "guard written"])
 def test_fullgraph_tells_a_failure(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     STAGES[stage](monkeypatch)

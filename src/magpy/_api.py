@@ -18,6 +18,7 @@ from magpy_runtime.twins import state_of, twin_of
 from ._compiled import Compile, Compiled, Config
 from ._disk import cache_folder
 from ._env import VERIFY
+from ._objects import CompiledObject, has_state
 from ._refusals import NotCompiled, strip
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -89,7 +90,9 @@ def compile(  # noqa: A001 - the name that users know from torch
             user gets the native result. None: as the environment variable MAGPY_VERIFY says, else 0.
 
     Returns:
-        A function for a function; for a module a module of the same class that shares everything with the original.
+        A function for a function; for a module a module of the same class that shares everything with the original; for a
+        bound method or any other object something to call in its place. Copies of the latter two are compiled likewise, and
+        serve copies of the module or the object.
 
     Raises:
         TypeError: `target` cannot be called, or an option has the wrong type.
@@ -156,11 +159,11 @@ def _compile(target: Any, *, config: Config) -> Any:
         raise TypeError("magpy.compile takes an instance, not a class; compile the module that the class makes")
     if not callable(target):
         raise TypeError(f"magpy.compile takes a callable, not {type(target).__qualname__}")
-    if isinstance(target, types.FunctionType):
+    if isinstance(target, (types.FunctionType, CompiledObject)):
         known = target.__dict__.get("__magpy__")
         if isinstance(known, Compiled):
             target = known.target
-    return make_wrapper(target, config)
+    return CompiledObject(target, config) if has_state(target) else make_wrapper(target, config)
 
 
 def make_wrapper(target: Callable[..., Any], config: Config) -> Any:
@@ -272,7 +275,8 @@ def states(compiled: Any) -> list[Compiled]:
     if twin is not None and isinstance(twin.call, Compiled):
         return twin.entries()
     function = compiled.__func__ if isinstance(compiled, (types.MethodType, staticmethod, classmethod)) else compiled
-    found = function.__dict__.get("__magpy__") if isinstance(function, types.FunctionType) else None
+    is_compiled = isinstance(function, (types.FunctionType, CompiledObject))
+    found = function.__dict__.get("__magpy__") if is_compiled else None
     if isinstance(found, Compiled):
         return [found]
     raise TypeError(f"a {type(compiled).__qualname__} that magpy.compile did not make")

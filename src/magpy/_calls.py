@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+import torch
+
 from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
 from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, instance_dict
@@ -123,6 +125,11 @@ class CallRules(CalledRules):
                 return self.call_getter(function, args[0])
             target = getattr(kind, "__magpy_target__", None)
             if target is not None:  # a compiled object called while another records is inlined
+                node = self.find(function)
+                if node is not None and node.external:
+                    self.held_by_identity.add(node.index)
+                elif not issubclass(kind, torch.nn.Module):
+                    raise self.boundary("opaque-object", "an object that was compiled during the call")
                 function = target(function)
                 self.pin(function)
                 continue

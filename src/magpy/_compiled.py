@@ -343,8 +343,10 @@ class Compiled(Behind):
                 self.disk.changed()
             tell("recorded", self, monitor, run, record, failure)
         finally:
-            with contextlib.suppress(Exception):
+            try:
                 monitor.give_back(run)
+            except Exception as broken:
+                failure = failure or settle(internal_error(broken))
             _release(monitor, kept)
         if failure is not None:
             self._failed(failure, run.error, monitor_hint(monitor), point, bool(made))

@@ -83,6 +83,8 @@ class _Lines:
 
     def convert(self, line: str, number: int) -> bool:
         """Add the step of a line about a number or a size, if it has one; fails are `number`."""
+        if line.strip() == "try:":
+            return False
         match ast.parse(textwrap.dedent(line)).body:
             case [
                 ast.Assign(
@@ -127,6 +129,8 @@ class _Lines:
                 return self.known[name]
             case ast.Constant(value=constant) if type(constant) in (int, float):
                 return -1, constant
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as constant)):
+                return -1, -constant
         return None
 
 
@@ -159,7 +163,7 @@ def _last(
 
 def _fails(line: str) -> bool:
     """Whether a line has a failure number."""
-    return line.strip().startswith("if ")
+    return line.strip().startswith(("if ", "except "))
 
 
 def _rest(lines: _Lines, rest: list[str], handed: list[str], namespace: dict[str, Any]) -> tuple[Step, str] | None:

@@ -187,7 +187,10 @@ class LiftedCalls(LiftedNumbers):
         total, value = (0, 0) if symbol == "+" else (1, 1)
         folded: Expression | int | float = total
         for part in parts:
-            value = method(value, part)
+            try:
+                value = method(value, part)
+            except ArithmeticError:
+                return False
             folded = numbers.compute(value, f"{{}} {symbol} {{}}", method, (folded, numbers.operand(part)))
         assert isinstance(folded, Expression)
         if not is_number(value) or (symbol == "+" and any(type(part) is float for part in parts)):

@@ -71,7 +71,11 @@ class LiftedNumbers(LiftedReferences):
                 self.consume(left, right)
                 return
             numbers.ask("{} != 0", (operands[1],), True, self.where())
-        value = BINARY[method](left, right)
+        try:
+            value = BINARY[method](left, right)
+        except ArithmeticError:  # the program's instruction raises that, too
+            self.consume(left, right)
+            return
         self._answer(value, f"{{}} {SYMBOLS[method]} {{}}", BINARY[method], operands)
 
     def powered(self, base: Any, exponent: Any) -> None:
@@ -86,7 +90,12 @@ class LiftedNumbers(LiftedReferences):
                 self.consume(base)
                 return
             numbers.ask("{} > 0", (expression,), True, self.where())
-        self._answer(base**exponent, "{} ** {}", pow, (expression, exponent))
+        try:
+            value = base**exponent
+        except ArithmeticError:
+            self.consume(base)
+            return
+        self._answer(value, "{} ** {}", pow, (expression, exponent))
 
     def negated(self, opname: str, operand: Any) -> None:
         """Before a unary operator."""

@@ -16,9 +16,13 @@ from magpy_refgraph import Atom, EdgeKind, Key, Node, RefGraph
 from magpy_runtime import NotSymbolic, SymbolicGraph, Varying, as_on_entry, guard_helpers
 
 from . import _torch
+from ._calculating import Risks, fits, fits_at_all, may_raise
 from ._numbers import LIFTABLE, fact_key, is_liftable, is_number, known_before, size_key
 
 member_get = guard_helpers()["member_get"]
+
+_CALCULATED: Final = "what the program calculates can be calculated"
+_FITS: Final = "operators take it"
 
 
 class LiftedPart:
@@ -37,6 +41,7 @@ class LiftedPart:
         self._roots = dict(monitor.roots)
         self._sizes = dict(monitor.sizes)
         self._inputs = list(monitor.nodes.inputs)
+        self._risks = Risks(monitor.numbers.computed, self._roots)
         self._tensors = list(monitor.operators.inputs)
         self._symbolic: SymbolicGraph | None = None
         self._static: torch.fx.GraphModule | None = None
@@ -200,11 +205,19 @@ class LiftedPart:
             lines = self._lines()
         head, _, tail = self._source.rpartition("    return (")
         written = []
+        calculates = False
         for line, comment in lines:
+            if not calculates and may_raise(line):
+                calculates = True
+                written.append("    try:\n")
             if line.startswith("if "):
                 line = f"{line}: return {len(guard.checks)}"
                 guard.add_line(comment)
-            written.append(f"    {line}  # {comment}\n" if comment else f"    {line}\n")
+            indent = "        " if calculates else "    "
+            written.append(f"{indent}{line}  # {comment}\n" if comment else f"{indent}{line}\n")
+        if calculates:
+            written.append(f"    except (ArithmeticError, ValueError): return {len(guard.checks)}  # {_CALCULATED}\n")
+            guard.add_line(_CALCULATED)
         extra = "".join(f"{name}, " for name in guard.extra)
         return f"{head}{''.join(written)}    return ({tail.rstrip().removesuffix(')')}{extra})\n"
 
@@ -230,6 +243,12 @@ class LiftedPart:
         writer = NumberWriter(self._measured, lines)
         for condition in self._conditions:
             writer.condition(condition)
+        if self.why_static is None:
+            lines += [(line, _FITS) for number in self._inputs if self._risks.is_free(number) for line in fits(number)]
+            for computed in self._risks.raising:
+                writer.text(computed)
+            for computed in self._risks.handed:
+                lines.append((fits_at_all(writer.text(computed)), _FITS))
         for name, expression in self._leaving.values():
             lines.append((f"{name} = {writer.text(expression)}", "leaves the call"))
         namespace = self._guard.namespace.values

@@ -99,11 +99,13 @@ class Numbers:
     Attributes:
         conditions: what the program asked of numbers, in order.
         everything: whether all numbers are taken for constants, for something was not understood; the reason, or None.
+        computed: what operations gave, in order, wanted or not: each has to succeed.
         copies: the objects that carry numbers, in all segments of the run, with the program's own.
     """
 
     def __init__(self, copies: Copies) -> None:
         self.conditions: list[Condition] = []
+        self.computed: list[Computed] = []
         self.everything: str | None = None
         self.copies = copies
         self._objects: dict[int, tuple[Any, Expression]] = {}
@@ -139,7 +141,9 @@ class Numbers:
         self._count += 1
         if self._count > _LONGEST:
             self.give_up("too many operations on lifted numbers")
-        return Computed(value, template, function, operands)
+        made = Computed(value, template, function, operands)
+        self.computed.append(made)
+        return made
 
     def ask(self, template: str, operands: Operands, outcome: bool, where: Any) -> None:
         """The program's way depends on a question."""
@@ -160,6 +164,7 @@ class Numbers:
     def clear(self) -> None:
         """Forget all objects: a new segment starts."""
         self.conditions = []
+        self.computed = []
         self.everything = None
         self._objects.clear()
         self._read.clear()

@@ -331,6 +331,10 @@ def make_draft(
         mock_source = mock.write(result, monitor.operators.inputs, leave, modes, raised)
     except Unbuildable as problem:
         raise Boundary("unbuildable", str(problem)) from problem
+    for line in mock.origins.lines:
+        guard_source = _with_line(guard_source, f"    {line}\n")
+    if lifted is None and guard.extra:
+        guard_source = f"{guard_source.rstrip().removesuffix(')')}{', '.join(guard.extra)}, )\n"
     graph = None
     count = monitor.operator_count
     may_raise = bool(updated) and operators.may_raise()

@@ -21,7 +21,7 @@ from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Ta
 
 from ._facts import FactKind, HeldFact
 from ._questions import Drawn, Item, Keys, Super, deque_truth
-from ._source import Namespace, Source, literal
+from ._source import Namespace, Source, literal, one_line
 from ._steps import ARGUMENT, CALL, KEYWORD, NAMED, Comparison, Operand, Step, StepKind
 
 _READ_ONLY: Final = frozenset(
@@ -45,7 +45,7 @@ _FUNCTION_PARTS: Final = {
     "__defaults__": FactKind.DEFAULTS,
     "__kwdefaults__": FactKind.KWDEFAULTS,
 }
-_PLAIN: Final = frozenset({int, str, bytes, float, complex, range, torch.device, torch.finfo, torch.iinfo})
+PLAIN: Final = frozenset({int, str, bytes, float, complex, range, torch.device, torch.finfo, torch.iinfo})
 """Types of values that are compared by value where the identity differs."""
 
 
@@ -200,6 +200,24 @@ class GuardWriter:
         """The same of a check about numbers, whose step is read off its line."""
         self.checks.append(Check(None, text, None))
 
+    def again(self, node: Node, key: Key, name: str) -> str:
+        """A line behind all others, which somebody else writes: it reads a reference once more."""
+        self._add_step(self._ask(StepKind.BIND, node, key, name), aligned=True)
+        return f"{name} = {self._value(node, key)}"
+
+    def same_again(self, node: Node, key: Key, name: str) -> str:
+        """The same, where a reference has to lead to an object that another one leads to."""
+        number, text = len(self.checks), f"{key.kind.value} {key.arg!r} is the same object"
+        self._add_step(self._ask(StepKind.SAME, node, key, name), aligned=True)
+        self.checks.append(Check(None, text, None))
+        return f"if {self._value(node, key)} is not {name}: return {number}  # {one_line(text)}"
+
+    def varies(self, node: Node, key: Key, target: Target) -> bool:
+        """Whether a reference that was read may lead to another object, and can be read once more."""
+        if node.index and self.pinned(node):
+            return not self._implied(node, key, target)
+        return not node.index or node.index in self.names
+
     # -- the native counterpart ----------------------------------------------------------------------------------------
 
     def _add_step(self, step: Step | None, *, aligned: bool = False) -> None:
@@ -344,7 +362,7 @@ class GuardWriter:
             expected = self._absent
         elif isinstance(target, Atom):
             expected = target.value
-            plain = type(expected) in _PLAIN or type(expected).__module__ == "numpy"
+            plain = type(expected) in PLAIN or type(expected).__module__ == "numpy"
         else:
             assert isinstance(target, Node)
             expected = target.obj()
@@ -514,12 +532,12 @@ class GuardWriter:
         elif kind is float and atom == atom and atom != 0.0 and abs(atom) != float("inf"):
             condition = f"type(x := {value}) is not float or x != {atom!r}"
             text = f"{text} is {atom!r}"
-        elif kind in _PLAIN or kind.__module__ == "numpy":
+        elif kind in PLAIN or kind.__module__ == "numpy":
             condition = f"not same_value({value}, {self.namespace.constant(atom, kind.__name__)})"
         else:
             hint = getattr(atom, "__name__", kind.__name__)
             condition = f"{value} is not {self.namespace.constant(atom, hint)}"
-        plain = kind in _PLAIN or kind.__module__ == "numpy"
+        plain = kind in PLAIN or kind.__module__ == "numpy"
         step = self._ask(StepKind.PLAIN if plain else StepKind.IS, fact.node, fact.key, atom)
         self._check(fact, condition, text, where, step)
 

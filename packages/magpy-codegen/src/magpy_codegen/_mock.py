@@ -9,6 +9,7 @@ from typing import Any
 from magpy_refgraph import Effect, Node, RefGraph
 
 from ._guard import GuardWriter
+from ._origins import Origins
 from ._raising import Raised, stubs
 from ._source import Namespace, Source, literal
 
@@ -53,6 +54,7 @@ class MockWriter:
     Attributes:
         number: gives the variable of a number that differs from call to call, None for any other object.
         passed: variables that the graph gets behind its tensors.
+        origins: where plain values came from that only pass through.
         outputs: tags (operator nodes) of the tensors that leave the graph, in order.
     """
 
@@ -80,6 +82,7 @@ class MockWriter:
         self._output_names: dict[int, str] = {}
         self.number: Callable[[Any], str | None] | None = None
         self.passed: list[str] = []
+        self.origins = Origins(guard)
         self._keep: list[Any] = []
         self._count = 0
         self.raised: Raised | None = None
@@ -196,6 +199,8 @@ class MockWriter:
             return self.guard.name(node)
         if self._is_plain(obj):
             if self.number is not None and (name := self.number(obj)) is not None:
+                return name
+            if (name := self.origins.name(obj)) is not None:
                 return name
             kind = type(obj)
             if (text := literal(obj)) is not None:

@@ -82,7 +82,7 @@ class Step:
         operands = tuple(
             [(registers[obj], None) if number == NAMED else (number, obj) for number, obj in self.operands]
         )
-        named = self.kind is StepKind.BIND and type(self.expected) is str
+        named = self.kind in (StepKind.BIND, StepKind.SAME) and type(self.expected) is str
         return (
             self.kind,
             self.number,

@@ -72,7 +72,7 @@ def names() -> list[str]:
 def registered(name: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor], **keywords: Any) -> Compiled:
     """A backend of torch's registry, given what torch.compile would give it."""
     found = functools.partial(_torch.lookup_backend(name), **keywords)
-    return with_fake_inputs(found, module, inputs, same_random=name.startswith(("aot_eager", "eager")))
+    return with_fake_inputs(found, module, inputs, same_random=_is_eager(name))
 
 
 def compile_with(
@@ -104,7 +104,7 @@ def compile_with(
         with mode, _torch.unbacked_ignored(mode):
             found = risk(original, runs_examples(original, mode).run(*fakes), share_memory(inputs))
     except Exception:
-        found = Risk(at_all=updates(original))
+        found = Risk(at_all=True)
     finally:
         torch.set_grad_enabled(grad)
     return checked(run, original, inputs, found, same_random=False) if found.at_all else run
@@ -113,8 +113,13 @@ def compile_with(
 def draws_as_eager(backend: Backend) -> bool:
     """Whether a backend's code draws the random numbers that the operators draw."""
     if isinstance(backend, functools.partial) and backend.func is registered:
-        return str(backend.args[0]).startswith(("aot_eager", "eager"))
+        return _is_eager(str(backend.args[0]))
     return bool(getattr(backend, "settings", {}).get("fallback_random"))
+
+
+def _is_eager(name: str) -> bool:
+    """Whether a backend of torch's registry runs the operators themselves."""
+    return name.startswith(("aot_eager", "eager"))
 
 
 def eager(module: torch.fx.GraphModule, inputs: list[torch.Tensor], **ignored: Any) -> Compiled:
