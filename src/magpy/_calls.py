@@ -332,7 +332,9 @@ class CallRules(CalledRules):
         if index != 0:
             raise self.boundary("opaque-object", f"{describe(function)} changes its argument {index}")
         copied = [
-            self.frozen(value) if each.iterated or each.value_read in (Read.ITEMS, Read.DEEP) else value
+            self.frozen(value)
+            if each.iterated or each.value_read is Read.ITEMS or (each.value_read is Read.DEEP and not each.hashed)
+            else value  # a key is what it is
             for each, value in zip(inputs, values, strict=True)
         ]
         if function in _OF_SETS:

@@ -436,6 +436,8 @@ class Policy:
             return True
         if key.kind in (EdgeKind.ARGUMENT, EdgeKind.KEYWORD) or not self.pinned(parent):
             return False
+        if key.kind is EdgeKind.REFERENT:
+            return False  # it would not die
         if parent.mutated and parent.current(key) is not node:
             return False  # the run itself replaced it
         return not self._unstable or self.path(node) not in self._unstable

@@ -34,6 +34,8 @@ def build_exception(writer: MockWriter, obj: BaseException) -> str:
     name = writer.fresh(obj)
     new = constant(base.__new__, f"new_{base.__name__}")
     writer.add(f"{name} = {new}({constant(cls, cls.__name__)}{', ' + items if items else ''})")
+    if base is MemoryError and items:  # one that has been used before comes without arguments
+        writer.add(f"{constant(vars(BaseException)['args'].__set__, 'set_args')}({name}, ({items},))")
     for member, value in members:
         writer.add(f"{constant(member.__set__, 'set_' + member.__name__)}({name}, {writer.value(value)})")
     attributes = attributes_of(obj)
