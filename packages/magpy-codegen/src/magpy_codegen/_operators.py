@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import torch
@@ -41,6 +41,101 @@ _RAISING: Final = frozenset(
 )  # fmt: skip
 """Operators that raise for some values, indices out of range or zero divisors, bare of underscores."""
 
+_NEVER_UNUSED: Final = frozenset({"where", "nonzero", "masked_select", "set_data"})
+"""Of these, those whose results may go: they raise for values of what is made before them, or write."""
+
+_VIEWS: Final = frozenset(
+    {
+        "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "mT", "T", "H", "mH", "imag", "real",
+        "movedim", "moveaxis", "narrow", "permute", "ravel", "reshape", "reshape_as", "select", "split",
+        "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten",
+        "unfold", "unsqueeze", "view", "view_as", "contiguous", "data",
+    }
+)  # fmt: skip
+"""Operators whose results may share memory with their first operand."""
+
+
+def _name(node: torch.fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def _may_raise(node: torch.fx.Node) -> bool:
+    """Whether an operator may raise for some values of its inputs."""
+    name = _name(node)
+    if name in ("getitem", "setitem"):
+        return _holds_node(node.args[1])
+    return name.strip("_") in _RAISING or name.startswith("linalg_")
+
+
+def _is_missed(node: torch.fx.Node) -> bool:
+    """Whether an operator may raise for some values, although nothing needs its result."""
+    name = _name(node)
+    if name.strip("_") in _NEVER_UNUSED or node.op not in ("call_function", "call_method"):
+        return False
+    return _may_raise(node) and (name.strip("_") not in ("div", "divide") or "rounding_mode" in node.kwargs)
+
+
+def missed(
+    graph: torch.fx.Graph, outputs: Iterable[torch.fx.Node], drawing: Collection[torch.fx.Node] = ()
+) -> list[torch.fx.Node]:
+    """The operators of a graph that its outputs and updates don't need, but that may raise for some values.
+
+    Args:
+        graph: the graph.
+        outputs: its outputs.
+        drawing: operators that draw random numbers, which count, too.
+    """
+    found = [node for node in graph.nodes if node in drawing or _is_missed(node)]
+    if not found:
+        return []
+    needed = _needed(graph, outputs)
+    return [node for node in found if node not in needed]
+
+
+def _needed(graph: torch.fx.Graph, outputs: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes without which a compiler cannot give the outputs and update the inputs."""
+    updates: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    todo = list(outputs)
+    for node in graph.nodes:
+        if node.op.startswith("call_") and _is_update(node):
+            for each in _updated(node):
+                updates.setdefault(_memory(each), []).append(node)
+                if _memory(each).op == "placeholder":
+                    todo.append(node)
+    needed: set[torch.fx.Node] = set()
+    while todo:
+        node = todo.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        todo += node.all_input_nodes
+        todo += updates.get(_memory(node), [])
+    return needed
+
+
+def _is_update(node: torch.fx.Node) -> bool:
+    name = _name(node)
+    in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+    return in_place or name in ("setitem", "set_data") or "out" in node.kwargs
+
+
+def _updated(node: torch.fx.Node) -> list[torch.fx.Node]:
+    target = node.kwargs.get("out", node.args[:1])
+    found: list[torch.fx.Node] = []
+    torch.fx.map_arg(target, found.append)  # type: ignore[arg-type]
+    return found
+
+
+def _memory(node: torch.fx.Node) -> torch.fx.Node:
+    """The node in whose result's memory a node's result may lie."""
+    while node.args and isinstance(node.args[0], torch.fx.Node):
+        name = _name(node)
+        view = name in _VIEWS or (name == "getitem" and not _holds_node(node.args[1])) or _is_update(node)
+        if not view and node.target is not getattr:
+            break
+        node = node.args[0]
+    return node
+
 
 def _holds_node(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
@@ -58,6 +153,9 @@ class OperatorGraph:
         constants: nodes whose tensors have the same values at every call, since no input reaches them.
         places: by name of a node the instruction that called the operator, where that is known.
         shaped: names of nodes of operators whose result's shape depends on values.
+        drawing: nodes of operators that draw random numbers.
+        tuples: nodes whose results are several tensors.
+        without_result: nodes of operators that give no tensor.
     """
 
     def __init__(self) -> None:
@@ -67,6 +165,9 @@ class OperatorGraph:
         self.written: set[torch.fx.Node] = set()
         self.places: dict[str, tuple[types.CodeType, int]] = {}
         self.shaped: set[str] = set()
+        self.drawing: set[torch.fx.Node] = set()
+        self.tuples: set[torch.fx.Node] = set()
+        self.without_result: set[torch.fx.Node] = set()
         self._last_input: torch.fx.Node | None = None
 
     def input(self, node: Node, tensor: torch.Tensor) -> torch.fx.Node:
@@ -138,13 +239,28 @@ class OperatorGraph:
 
     def may_raise(self) -> bool:
         """Whether an operator may raise for some values of its inputs."""
-        for node in self.graph.nodes:
-            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-            if name.strip("_") in _RAISING or name.startswith("linalg_"):
-                return True
-            if name in ("getitem", "setitem") and _holds_node(node.args[1]):
-                return True
-        return False
+        return any(map(_may_raise, self.graph.nodes))
+
+    def unused(self, outputs: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
+        """Operators that nothing needs but must run: they may raise for some values, or draw random numbers.
+
+        Compilers take them out of a graph, or never calculate what they would raise for. As outputs they stay.
+
+        Args:
+            outputs: fx nodes of the tensors that leave the segment.
+
+        Returns:
+            New nodes with their results, without gradients.
+        """
+        made = []
+        for node in missed(self.graph, outputs, self.drawing):
+            result: Any = node
+            if node in self.without_result:
+                result = node.args[0]
+            while result in self.tuples:
+                result = next(iter(result.users))
+            made.append(self.graph.call_method("detach", (result,)))
+        return made
 
     def element(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
         """One element of an operator's tuple of results."""
