@@ -186,6 +186,9 @@ def compile_lock() -> Any:
     return lock
 
 
+check_errors: Final[Any] = torch.ops.aten._linalg_check_errors.default
+"""Raises where a number is not zero; it is among the operators that compilers run as they are, and keep."""
+
 operator_types: Final = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 version_counter: Final[Any] = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 
