@@ -31,18 +31,32 @@ def nameable(function: Any) -> Any:
 
 _RAISING: Final = frozenset(
     {
-        "embedding", "embedding_bag", "index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add",
-        "index_copy", "index_fill", "index_put", "index_reduce", "take", "take_along_dim", "put", "one_hot", "nll_loss",
-        "nll_loss_nd", "cross_entropy_loss", "cross_entropy", "multi_margin_loss", "multilabel_margin_loss", "multinomial",
-        "bernoulli", "binary_cross_entropy", "floor_divide", "floordiv", "remainder", "mod", "fmod", "div", "cholesky",
-        "inverse", "bincount", "repeat_interleave", "ctc_loss", "normal", "poisson", "masked_scatter", "masked_select",
-        "nonzero", "where", "histc", "bucketize", "svd", "qr", "lu", "pinverse", "max_unpool2d", "set_data",
+        # indices
+        "embedding", "embedding_bag", "embedding_renorm", "index", "index_select", "gather", "scatter", "scatter_add",
+        "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "take", "take_along_dim",
+        "put", "one_hot", "max_unpool2d", "max_unpool3d", "bucketize", "searchsorted", "where", "nonzero", "masked_scatter",
+        "masked_select", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor",
+        # classes and targets
+        "nll_loss", "nll_loss2d", "nll_loss_nd", "cross_entropy_loss", "cross_entropy", "multi_margin_loss",
+        "multilabel_margin_loss", "binary_cross_entropy", "ctc_loss",
+        # parameters of distributions
+        "multinomial", "bernoulli", "normal", "poisson", "binomial", "dirichlet_grad", "sample_dirichlet", "standard_gamma",
+        "quantile", "nanquantile", "histc", "histogram", "histogramdd", "histogramdd_bin_edges",
+        # counts and lengths
+        "bincount", "repeat_interleave", "segment_reduce", "tensor_split", "pack_padded_sequence",
+        # zero divisors
+        "floor_divide", "floordiv", "ifloordiv", "rfloordiv", "remainder", "mod", "imod", "rmod", "fmod", "div", "divide",
+        # matrices
+        "cholesky", "cholesky_inverse", "inverse", "matrix_power", "svd", "qr", "lu", "lu_with_info", "lu_unpack", "lu_solve",
+        "geqrf", "ormqr", "pinverse",
+        # others
+        "fake_quantize_per_channel_affine", "quantize_per_channel", "assert_async", "assert_scalar", "set_data",
     }
 )  # fmt: skip
 """Operators that raise for some values, indices out of range or zero divisors, bare of underscores."""
 
-_NEVER_UNUSED: Final = frozenset({"where", "nonzero", "masked_select", "set_data"})
-"""Of these, those whose results may go: they raise for values of what is made before them, or write."""
+_NEVER_UNUSED: Final = frozenset({"where", "nonzero", "masked_select", "set_data", "assert_async", "assert_scalar"})
+"""Those of them that raise for sizes that depend on values, or that no compiler takes out."""
 
 _VIEWS: Final = frozenset(
     {

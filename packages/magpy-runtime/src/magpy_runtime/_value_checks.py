@@ -8,6 +8,7 @@ and before that nothing is read that is not there. Who runs the graph then lets 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -193,13 +194,24 @@ class _Checks:
             _put(node, _Operand(0, "input"), self._call(torch.where, right, index, 0))
 
     def _probabilities(self, node: torch.fx.Node) -> None:
-        """The first operand, or the second one where a random operator has one, lies between zero and one."""
+        """Probabilities lie between zero and one: the first operand, or the second one where it says how to draw or divide."""
         given = node.args[0]
-        if _name(node) == "bernoulli" and (len(node.args) > 1 or "p" in node.kwargs or str(node.target)[-1] == "_"):
+        if _name(node) in ("quantile", "nanquantile"):
+            given = _operand(node, _Operand(1, "q"))
+        elif _name(node) == "bernoulli" and (len(node.args) > 1 or "p" in node.kwargs or str(node.target)[-1] == "_"):
             given = _operand(node, _Operand(1, "p"))
         if isinstance(_example(given), torch.Tensor):
             above = self._call(torch.ge, given, 0)
             self._require(self._call(torch.logical_and, above, self._call(torch.le, given, 1)))
+
+    def _unpooled(self, node: torch.fx.Node) -> None:
+        """Where elements were in a plane, or a volume, of the result."""
+        index, shape = _operand(node, _Operand(1, "indices")), _example(node).shape
+        places = shape[-2:] if _name(node) == "max_unpool2d" else shape[-3:]
+        if _is_index(index) and all(type(each) is int for each in places):
+            right = self._between(index, 0, math.prod(places))
+            self._require(right)
+            _put(node, _Operand(1, "indices"), self._call(torch.where, right, index, 0))
 
     def _repeats(self, node: torch.fx.Node) -> None:
         """How often elements are repeated; the total may be given."""
@@ -217,6 +229,10 @@ _OTHERS: Final[dict[str, Callable[[_Checks, torch.fx.Node], None]]] = {
     "one_hot": _Checks._one_hot,
     "binary_cross_entropy": _Checks._probabilities,
     "bernoulli": _Checks._probabilities,
+    "quantile": _Checks._probabilities,
+    "nanquantile": _Checks._probabilities,
+    "max_unpool2d": _Checks._unpooled,
+    "max_unpool3d": _Checks._unpooled,
     "repeat_interleave": _Checks._repeats,
 }
 
