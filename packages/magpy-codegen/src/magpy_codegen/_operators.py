@@ -136,7 +136,7 @@ def _is_update(node: torch.fx.Node) -> bool:
 def _updated(node: torch.fx.Node) -> list[torch.fx.Node]:
     target = node.kwargs.get("out", node.args[:1])
     found: list[torch.fx.Node] = []
-    torch.fx.map_arg(target, found.append)  # type: ignore[arg-type]
+    torch.fx.map_arg(target, found.append)
     return found
 
 
