@@ -58,6 +58,11 @@ _RAISING: Final = frozenset(
 _NEVER_UNUSED: Final = frozenset({"where", "nonzero", "masked_select", "set_data", "assert_async", "assert_scalar"})
 """Those of them that raise for sizes that depend on values, or that no compiler takes out."""
 
+_DIVISIONS: Final = frozenset(
+    {"floor_divide", "floordiv", "ifloordiv", "remainder", "mod", "imod", "fmod", "div", "divide"}
+)
+"""Those whose second operand is a divisor."""
+
 _VIEWS: Final = frozenset(
     {
         "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "mT", "T", "H", "mH", "imag", "real",
@@ -83,10 +88,12 @@ def _may_raise(node: torch.fx.Node) -> bool:
 
 def _is_missed(node: torch.fx.Node) -> bool:
     """Whether an operator may raise for some values, although nothing needs its result."""
-    name = _name(node)
-    if name.strip("_") in _NEVER_UNUSED or node.op not in ("call_function", "call_method"):
+    name = _name(node).strip("_")
+    if name in _NEVER_UNUSED or node.op not in ("call_function", "call_method") or not _may_raise(node):
         return False
-    return _may_raise(node) and (name.strip("_") not in ("div", "divide") or "rounding_mode" in node.kwargs)
+    if name in _DIVISIONS and not _holds_node(node.args[1:2]):
+        return False  # a constant, by which it was divided once
+    return name not in ("div", "divide") or "rounding_mode" in node.kwargs
 
 
 def missed(
