@@ -208,9 +208,6 @@ def compile_lock() -> Any:
 assert_true: Final[Any] = torch.ops.aten._assert_async.msg
 """Raises where a number is zero. Inductor may make it part of a loop of several threads, out of which nothing can be raised."""
 
-MAY_RUN_AS_IT_IS: Final = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
-"""Whether Inductor can be told to run an operator as it is."""
-
 check_errors: Final[Any] = torch.ops.aten._linalg_check_errors.default
 """Raises where a number is not zero; it is among the operators that compilers run as they are, and keep."""
 

@@ -18,6 +18,7 @@ import torch
 import torch.fx
 
 from . import _torch
+from ._env import RUNS_AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class _Checks:
             all_hold = self.conditions[0]
             for each in self.conditions[1:]:
                 all_hold = self._call(torch.logical_and, all_hold, each)
-            if _torch.MAY_RUN_AS_IT_IS:
+            if RUNS_AS_IT_IS:
                 self._call(_torch.assert_true, all_hold, _TEXT)
                 return
             problem = self._call(torch.Tensor.to, self._call(torch.logical_not, all_hold), torch.int32)
