@@ -186,3 +186,34 @@ def test_only_operators_that_may_raise_become_outputs() -> None:
 
     magpy.compile(program, backend=backend)(rising(4, 2), indices(0, 1))
     assert outputs == [1]
+
+
+def test_loops_of_several_threads_raise() -> None:
+    def program(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return x[n] * 2 + 1
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        served = Served(magpy.compile(program, backend="inductor", options={"magpy.entry": "inner"}))
+        x, n = torch.randn(50_000), torch.randint(0, 50_000, (100_000,))
+        served.monitored(x, n)
+        assert torch.equal(served.hit(x, n), program(x, n))
+        n[70_000] = 50_000
+        with pytest.raises(IndexError, match="index 50000 is out of bounds for dimension 0 with size 50000"):
+            served.native(x, n)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loss_that_comes_out_wrong_where_it_is_taken_apart(backend: str) -> None:
+    def program(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        return F.multilabel_margin_loss(x * 2, n) + 1
+
+    compiled = magpy.compile(program, backend=backend)
+    x, n = rising(3), indices(0, 2, -1)
+    for _ in range(3):
+        assert torch.allclose(compiled(x, n), program(x, n))
+    assert reasons(compiled) == ([] if backend == "eager" else ["backend-operator"])
+    assert magpy.info(compiled).hits >= 1
