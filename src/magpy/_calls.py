@@ -183,6 +183,8 @@ class CallRules(CalledRules):
         special = self.specials.get(id(function))
         if special is not None:
             return special(args, keywords)
+        if is_call(function) and len(args) == 2 and type(args[0]) in GETTERS:
+            return self.call_getter(args[0], args[1])
         if type(function) in self.dispatchers:
             return None  # C code around a Python implementation, which is monitored
         annotation, front = self.registry.find(function)

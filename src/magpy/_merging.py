@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import torch
 import torch.fx
 
-from magpy_codegen import make_function
+from magpy_codegen import make_function, missed
 from magpy_runtime import Record, metadata, resolve
 from magpy_runtime.capture import NULL
 from magpy_runtime.segments import BoundarySite, enter
@@ -132,6 +132,7 @@ def _merged(first: Record, bound: tuple[Any, ...], spy: _Spy, left: Any, backend
     _compare(*ways)
     guard = _Guard(first, ways, bound, slots, made, inputs, given)
     module = _graph(first, [_index(inputs, tensor) or 0 for tensor in given], len(inputs), decides, asked, ways)
+    _check_raising(module)
     _check_sizes(module, inputs)
     if backend is eager:
         _retarget(module, _torch.COND, _choose)
@@ -162,6 +163,15 @@ def _check_pure(record: Record) -> None:
         raise CannotMerge("numbers or sizes vary")
     if record.frozen is not None:
         raise CannotMerge("parameters are constants")
+
+
+def _check_raising(module: torch.fx.GraphModule) -> None:
+    """Compilers would take out operators that nothing needs: those that raise would do so no more."""
+    for part in module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            [output] = part.graph.find_nodes(op="output")
+            if missed(part.graph, output.all_input_nodes):
+                raise CannotMerge("an operator may raise whose result nothing needs")
 
 
 def _is_decision(function: Any, asked: Any) -> bool:

@@ -325,6 +325,7 @@ def make_draft(
         builder=builder,
         locate=locate,
     )
+    mock.unused = operators.unused
     if lifted is not None:
         mock.number, mock.passed = lifted.number, lifted.passed()
     try:

@@ -143,11 +143,15 @@ class TensorRules(SpecialRules):
             self.updates.append(place)
         self.inplace = self.inplace or kind is OpKind.INPLACE or "out" in kwargs
         self.mutates = self.mutates or self.inplace or any(each != "out" for each in op.mutates)
-        self.random = self.random or op.random
+        if op.random:
+            self.random = True
+            self.operators.drawing.add(node)
         if any(each != "out" for each in op.mutates):
             self.note_written(name_of(function), fx_args, node)
         if out is not None:
             self.result(out, node, function)
+        else:
+            self.operators.without_result.add(node)
         return out
 
     def offsets(self, args: tuple[Any, ...]) -> None:
@@ -415,6 +419,7 @@ class TensorRules(SpecialRules):
             elif found.tag is None:
                 self.argument(out)
         elif issubclass(type(out), (tuple, list)):
+            self.operators.tuples.add(node)
             for index, part in enumerate(out):
                 if part is not None:
                     element = self.operators.element(node, index)

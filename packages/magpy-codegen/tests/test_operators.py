@@ -134,7 +134,7 @@ def test_which_inputs_are_updated(graph):
         (torch.Tensor.__getitem__, ((0, ["node"]),), True),
         (torch.embedding, ("node",), True),
         (torch.Tensor.index_add_, (0, "node", "node"), True),
-        (torch.Tensor.__rfloordiv__, (1,), False),
+        (torch.Tensor.__rfloordiv__, (1,), True),
         (torch.Tensor.floor_divide_, (1,), True),
         (torch.linalg.inv, (), True),
     ],
@@ -158,3 +158,23 @@ def test_nodes_know_their_lines(graph):
     assert made.stack_trace == '  File "/src/program.py", line 7, in forward\n'
     assert "where" not in made.meta and module.graph is graph.graph
     assert all("version" not in node.meta for node in graph.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kept"),
+    [
+        (torch.Tensor.add, (1,), False),
+        (torch.Tensor.floor_divide, (2,), False),
+        (torch.Tensor.__rmod__, (7,), True),
+        (torch.Tensor.gather, (0, "node"), True),
+        (torch.Tensor.index_add_, (0, "node", "node"), True),
+        (torch.Tensor.where, ("node", 0), False),
+    ],
+)
+def test_what_stays_though_nothing_needs_it(graph, function, args, kept):
+    made = place(graph, torch.ones(2))
+    other = graph.call(torch.Tensor.add, (made, 1), {}, None)
+    node = graph.call(function, (other, *[made if each == "node" else each for each in args]), {}, None)
+    found = graph.unused([made])
+    assert [each.args for each in found] == ([(node,)] if kept else [])
+    assert graph.unused([node]) == []

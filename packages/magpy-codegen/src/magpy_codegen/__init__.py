@@ -4,7 +4,7 @@ from ._direct import direct_form
 from ._facts import FactKind, HeldFact, render
 from ._guard import Check, GuardWriter
 from ._mock import Builder, Leave, MockWriter, Unbuildable
-from ._operators import OperatorGraph
+from ._operators import OperatorGraph, missed
 from ._questions import question_parts
 from ._raising import Raised, links, raised
 from ._source import Namespace, forget_source, make_function, one_line
@@ -53,6 +53,7 @@ __all__ = [
     "forget_source",
     "links",
     "make_function",
+    "missed",
     "mock_parts",
     "one_line",
     "plain",

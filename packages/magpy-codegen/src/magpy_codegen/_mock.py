@@ -56,6 +56,7 @@ class MockWriter:
         passed: variables that the graph gets behind its tensors.
         origins: where plain values came from that only pass through.
         outputs: tags (operator nodes) of the tensors that leave the graph, in order.
+        unused: gives for these further ones, which are outputs only to be calculated.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class MockWriter:
         self.number: Callable[[Any], str | None] | None = None
         self.passed: list[str] = []
         self.origins = Origins(guard)
+        self.unused: Callable[[list[Any]], list[Any]] | None = None
         self._keep: list[Any] = []
         self._count = 0
         self.raised: Raised | None = None
@@ -124,6 +126,8 @@ class MockWriter:
             handed = [*(self.guard.names[node.index] for node in self.guard.bound), *self.guard.extra]
             out.add(f"({''.join(name + ', ' for name in handed)}) = bound")
         names = ", ".join([*(self.guard.name(node) for node in inputs), *self.passed])
+        if self.unused is not None:
+            self.outputs += self.unused(self.outputs)
         outputs = "".join(f"o{index}, " for index in range(len(self.outputs)))
         self.runs_graph = bool(self.outputs)
         if outputs:

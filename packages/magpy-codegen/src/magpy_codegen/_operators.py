@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import torch
@@ -31,15 +31,131 @@ def nameable(function: Any) -> Any:
 
 _RAISING: Final = frozenset(
     {
-        "embedding", "embedding_bag", "index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add",
-        "index_copy", "index_fill", "index_put", "index_reduce", "take", "take_along_dim", "put", "one_hot", "nll_loss",
-        "nll_loss_nd", "cross_entropy_loss", "cross_entropy", "multi_margin_loss", "multilabel_margin_loss", "multinomial",
-        "bernoulli", "binary_cross_entropy", "floor_divide", "floordiv", "remainder", "mod", "fmod", "div", "cholesky",
-        "inverse", "bincount", "repeat_interleave", "ctc_loss", "normal", "poisson", "masked_scatter", "masked_select",
-        "nonzero", "where", "histc", "bucketize", "svd", "qr", "lu", "pinverse", "max_unpool2d", "set_data",
+        # indices
+        "embedding", "embedding_bag", "embedding_renorm", "index", "index_select", "gather", "scatter", "scatter_add",
+        "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "take", "take_along_dim",
+        "put", "one_hot", "max_unpool2d", "max_unpool3d", "bucketize", "searchsorted", "where", "nonzero", "masked_scatter",
+        "masked_select", "sparse_coo_tensor", "sparse_compressed_tensor", "sparse_csr_tensor",
+        # classes and targets
+        "nll_loss", "nll_loss2d", "nll_loss_nd", "cross_entropy_loss", "cross_entropy", "multi_margin_loss",
+        "multilabel_margin_loss", "binary_cross_entropy", "ctc_loss",
+        # parameters of distributions
+        "multinomial", "bernoulli", "normal", "poisson", "binomial", "dirichlet_grad", "sample_dirichlet", "standard_gamma",
+        "quantile", "nanquantile", "histc", "histogram", "histogramdd", "histogramdd_bin_edges",
+        # counts and lengths
+        "bincount", "repeat_interleave", "segment_reduce", "tensor_split", "pack_padded_sequence",
+        # zero divisors
+        "floor_divide", "floordiv", "ifloordiv", "rfloordiv", "remainder", "mod", "imod", "rmod", "fmod", "div", "divide",
+        # matrices
+        "cholesky", "cholesky_inverse", "inverse", "matrix_power", "svd", "qr", "lu", "lu_with_info", "lu_unpack", "lu_solve",
+        "geqrf", "ormqr", "pinverse",
+        # others
+        "fake_quantize_per_channel_affine", "quantize_per_channel", "assert_async", "assert_scalar", "set_data",
     }
 )  # fmt: skip
 """Operators that raise for some values, indices out of range or zero divisors, bare of underscores."""
+
+_NEVER_UNUSED: Final = frozenset({"where", "nonzero", "masked_select", "set_data", "assert_async", "assert_scalar"})
+"""Those of them that raise for sizes that depend on values, or that no compiler takes out."""
+
+_DIVISIONS: Final = frozenset(
+    {"floor_divide", "floordiv", "ifloordiv", "remainder", "mod", "imod", "fmod", "div", "divide"}
+)
+"""Those whose second operand is a divisor."""
+
+_VIEWS: Final = frozenset(
+    {
+        "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "mT", "T", "H", "mH", "imag", "real",
+        "movedim", "moveaxis", "narrow", "permute", "ravel", "reshape", "reshape_as", "select", "split",
+        "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten",
+        "unfold", "unsqueeze", "view", "view_as", "contiguous", "data",
+    }
+)  # fmt: skip
+"""Operators whose results may share memory with their first operand."""
+
+
+def _name(node: torch.fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def _may_raise(node: torch.fx.Node) -> bool:
+    """Whether an operator may raise for some values of its inputs."""
+    name = _name(node)
+    if name in ("getitem", "setitem"):
+        return _holds_node(node.args[1])
+    return name.strip("_") in _RAISING or name.startswith("linalg_")
+
+
+def _is_missed(node: torch.fx.Node) -> bool:
+    """Whether an operator may raise for some values, although nothing needs its result."""
+    name = _name(node).strip("_")
+    if name in _NEVER_UNUSED or node.op not in ("call_function", "call_method") or not _may_raise(node):
+        return False
+    if name in _DIVISIONS and not _holds_node(node.args[1:2]):
+        return False  # a constant, by which it was divided once
+    return name not in ("div", "divide") or "rounding_mode" in node.kwargs
+
+
+def missed(
+    graph: torch.fx.Graph, outputs: Iterable[torch.fx.Node], drawing: Collection[torch.fx.Node] = ()
+) -> list[torch.fx.Node]:
+    """The operators of a graph that its outputs and updates don't need, but that may raise for some values.
+
+    Args:
+        graph: the graph.
+        outputs: its outputs.
+        drawing: operators that draw random numbers, which count, too.
+    """
+    found = [node for node in graph.nodes if node in drawing or _is_missed(node)]
+    if not found:
+        return []
+    needed = _needed(graph, outputs)
+    return [node for node in found if node not in needed]
+
+
+def _needed(graph: torch.fx.Graph, outputs: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes without which a compiler cannot give the outputs and update the inputs."""
+    updates: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    todo = list(outputs)
+    for node in graph.nodes:
+        if node.op.startswith("call_") and _is_update(node):
+            for each in _updated(node):
+                updates.setdefault(_memory(each), []).append(node)
+                if _memory(each).op == "placeholder":
+                    todo.append(node)
+    needed: set[torch.fx.Node] = set()
+    while todo:
+        node = todo.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        todo += node.all_input_nodes
+        todo += updates.get(_memory(node), [])
+    return needed
+
+
+def _is_update(node: torch.fx.Node) -> bool:
+    name = _name(node)
+    in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+    return in_place or name in ("setitem", "set_data") or "out" in node.kwargs
+
+
+def _updated(node: torch.fx.Node) -> list[torch.fx.Node]:
+    target = node.kwargs.get("out", node.args[:1])
+    found: list[torch.fx.Node] = []
+    torch.fx.map_arg(target, found.append)
+    return found
+
+
+def _memory(node: torch.fx.Node) -> torch.fx.Node:
+    """The node in whose result's memory a node's result may lie."""
+    while node.args and isinstance(node.args[0], torch.fx.Node):
+        name = _name(node)
+        view = name in _VIEWS or (name == "getitem" and not _holds_node(node.args[1])) or _is_update(node)
+        if not view and node.target is not getattr:
+            break
+        node = node.args[0]
+    return node
 
 
 def _holds_node(value: Any) -> bool:
@@ -58,6 +174,9 @@ class OperatorGraph:
         constants: nodes whose tensors have the same values at every call, since no input reaches them.
         places: by name of a node the instruction that called the operator, where that is known.
         shaped: names of nodes of operators whose result's shape depends on values.
+        drawing: nodes of operators that draw random numbers.
+        tuples: nodes whose results are several tensors.
+        without_result: nodes of operators that give no tensor.
     """
 
     def __init__(self) -> None:
@@ -67,6 +186,9 @@ class OperatorGraph:
         self.written: set[torch.fx.Node] = set()
         self.places: dict[str, tuple[types.CodeType, int]] = {}
         self.shaped: set[str] = set()
+        self.drawing: set[torch.fx.Node] = set()
+        self.tuples: set[torch.fx.Node] = set()
+        self.without_result: set[torch.fx.Node] = set()
         self._last_input: torch.fx.Node | None = None
 
     def input(self, node: Node, tensor: torch.Tensor) -> torch.fx.Node:
@@ -138,13 +260,28 @@ class OperatorGraph:
 
     def may_raise(self) -> bool:
         """Whether an operator may raise for some values of its inputs."""
-        for node in self.graph.nodes:
-            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-            if name.strip("_") in _RAISING or name.startswith("linalg_"):
-                return True
-            if name in ("getitem", "setitem") and _holds_node(node.args[1]):
-                return True
-        return False
+        return any(map(_may_raise, self.graph.nodes))
+
+    def unused(self, outputs: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
+        """Operators that nothing needs but must run: they may raise for some values, or draw random numbers.
+
+        Compilers take them out of a graph, or never calculate what they would raise for. As outputs they stay.
+
+        Args:
+            outputs: fx nodes of the tensors that leave the segment.
+
+        Returns:
+            New nodes with their results, without gradients.
+        """
+        made = []
+        for node in missed(self.graph, outputs, self.drawing):
+            result: Any = node
+            if node in self.without_result:
+                result = node.args[0]
+            while result in self.tuples:
+                result = next(iter(result.users))
+            made.append(self.graph.call_method("detach", (result,)))
+        return made
 
     def element(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
         """One element of an operator's tuple of results."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.fx
@@ -151,6 +151,10 @@ _UNSEEN = ("requires_grad_", "detach_", "set_data")
 """Operators on a tensor's own attributes: functionalisation drops them without a word."""
 
 
+_WRONG: Final = ("multilabel_margin_loss",)
+"""Operators that AOTAutograd takes apart into others, which give something else."""
+
+
 def for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Refuse what AOTAutograd would drop, and write `x.data` as `x.detach()`, whose aliases it tracks."""
     called = {node: _name(node) for node in module.graph.nodes if node.op in ("call_method", "call_function")}
@@ -160,6 +164,8 @@ def for_functionalization(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         apart = [node.name for node in unseen] if names == ["requires_grad_"] else []
         raise UnsupportedGraphError(f"{', '.join(names)} inside of the graph", apart)
     for node, name in called.items():
+        if name in _WRONG:
+            raise UnsupportedGraphError(f"{name} inside of the graph", [node.name])
         if name.startswith("_foreach_") and name.endswith("_") and len(set(node.args[0])) != len(node.args[0]):
             raise UnsupportedGraphError(f"{name} on a list that holds a tensor twice", [node.name])
         if node.target is getattr and node.args[1] == "data":

@@ -9,6 +9,8 @@ from typing import Any, Final
 import torch
 
 TORCH: Final = str(torch.__version__)
+RUNS_AS_IT_IS: Final = tuple(map(int, TORCH.split(".")[:2])) >= (2, 13)
+"""Whether Inductor can be told to run an operator as it is."""
 
 
 def environment() -> dict[str, Any]:
@@ -63,4 +65,4 @@ def environment_differs(manifest: dict[str, Any]) -> list[str]:
     return found
 
 
-__all__ = ["TORCH", "environment", "environment_differs"]
+__all__ = ["RUNS_AS_IT_IS", "TORCH", "environment", "environment_differs"]

@@ -26,6 +26,7 @@ from ._inductor import (
     keeping_random,
     labelled,
 )
+from ._value_checks import with_value_checks
 
 _pointer: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
 _version: Final[Callable[[torch.Tensor], int]] = _torch.version_counter
@@ -161,6 +162,7 @@ def compile_frozen(
         if facts[0].gradients or facts[0].updates or facts[0].switches:
             return None
         with _torch.graphs_of_inductor() as found, torch.no_grad():
+            with_value_checks(gm)
             compiled: Any = _torch.compile_fx(gm, fakes, config_patches=settings)
         graphs.extend(found)
         return cast(Run, compiled)

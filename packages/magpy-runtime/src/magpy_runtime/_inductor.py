@@ -31,6 +31,7 @@ from ._graph_facts import GraphFacts, Hints, graph_facts
 from ._measuring import compare, is_slower, keeping_random, takes_less
 from ._packages import PackageCache
 from ._risky import risk
+from ._value_checks import with_value_checks
 
 Entry = Literal["auto", "compile_fx", "inner", "cpp", "aoti"]
 """What can be asked for."""
@@ -198,6 +199,7 @@ def _compile(
 
     def compile_it(gm: torch.fx.GraphModule, fakes: list[Any]) -> Run:
         with _torch.graphs_of_inductor() as found, _no_grad_unless(facts[0].gradients):
+            with_value_checks(gm)
             made: Any = _torch.compile_fx(gm, fakes, config_patches=settings)
         graphs.extend(found)
         return cast(Run, made)
@@ -278,6 +280,7 @@ def build(
 
 def _build_file(module: Any, fakes: list[Any], settings: dict[str, Any], path: str) -> None:
     """AOTInductor's part, for inputs that are fake; who has a last pass of their own over the graph keeps it."""
+    with_value_checks(module)
     with _torch.compile_lock(), torch.no_grad():
         _torch.build_package(module, fakes, {_LAST_PASS: biases_apart, **settings}, path)
 

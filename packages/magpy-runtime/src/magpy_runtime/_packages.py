@@ -18,7 +18,7 @@ import torch.fx
 from . import _torch
 from ._env import TORCH
 
-_BUILT: Final = "4"
+_BUILT: Final = "6"
 """How MagPy has packages built; another text where that changes."""
 
 

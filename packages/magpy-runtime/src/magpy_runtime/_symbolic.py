@@ -31,6 +31,7 @@ from ._graph_facts import tensors_in, updates
 from ._inductor import Inductor
 from ._late_updates import NotApart, late_updates, may_be_late
 from ._risky import changes_metadata, risk
+from ._value_checks import with_value_checks
 from ._views_apart import on_one_memory, with_views_apart
 
 
@@ -186,6 +187,7 @@ class SymbolicGraph:
         try:
             with _torch.tracing(self._mode), _torch.convolutions_by_hint():
                 if isinstance(backend, Inductor):
+                    with_value_checks(self.module)
                     compiled = finish(_torch.compile_fx(self.module, self.fakes, config_patches=backend.settings))
                 elif (inner := unwrapped(backend)) is not backend:
                     compiled = finish(inner(self.module, self.fakes))
