@@ -15,8 +15,8 @@ import torch.fx
 from . import _torch
 from ._checking import GraphDiffersError, checked, one_by_one
 from ._choosing import copied
-from ._double_backward import rerunnable, with_double_backward
-from ._gradients import partial_reach, with_history
+from ._double_backward import rerunnable, statistics_of, with_double_backward
+from ._gradients import partial_reach, uncounted, with_history
 from ._graph_facts import Hints, tensors_in, updates, version_of
 from ._histories import History, entry_edges, history
 from ._late_updates import NotApart, is_data, late_updates, may_be_late, on_copies, written_back
@@ -309,6 +309,8 @@ def gradients_of_eager(
     if shown is None:
         shown = History(partial_reach(module) if torch.is_grad_enabled() else {})
     if not any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs):
-        return lambda run: with_history(run, shown)
+        return lambda run: run
     graph, refused = rerunnable(module, inputs, updated)
-    return lambda run: with_history(with_double_backward(run, graph, refused), shown)
+    hidden = frozenset(statistics_of(module))
+    compared = History(shown.reach, tuple([each for each in shown.saved if each.place not in hidden]))
+    return lambda run: with_history(with_double_backward(uncounted(run, hidden), graph, refused), compared)

@@ -57,6 +57,24 @@ _FAR: Final = 200
 _COMPILED: Final = "CompiledFunctionBackward"
 
 
+def uncounted(run: Run, numbers: frozenset[int]) -> Run:
+    """A compiled graph that does not count updates of some inputs, running statistics, as eager does not.
+
+    Their counters are compared in the backward passes of earlier calls, where there are several before a pass.
+    """
+    if not numbers:
+        return run
+
+    def call(*inputs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return run(*inputs)
+        kept = tuple([each for number in numbers if not (each := inputs[number]).is_inference()])
+        with _torch.preserve_versions(kept):
+            return run(*inputs)
+
+    return call
+
+
 def with_history(run: Run, history: History) -> Run:
     """A compiled graph whose backward pass gives no gradient, and raises, where eager's does so.
 
@@ -75,7 +93,7 @@ def with_history(run: Run, history: History) -> Run:
             found = run(*inputs)
             node.watch(inputs, found)
             return found
-        if asked:
+        if asked or _torch.hooks_saved():
             return run(*inputs)
         edges = entry_edges(inputs)
         if edges is None or not any(edges):

@@ -171,6 +171,15 @@ def partitioner() -> Any:
     return Partitioner()
 
 
+def hooks_saved() -> bool:
+    """Whether someone packs and unpacks what autograd saves, as checkpoints do."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+preserve_versions: Final[Any] = torch.autograd.grad_mode._unsafe_preserve_version_counter
+"""A context manager: version counters of tensors are afterwards what they were."""
+
+
 def is_wanted(node: Any) -> bool:
     """Whether the backward pass that runs goes on to a node; yes where that cannot be told."""
     try:
@@ -505,6 +514,7 @@ __all__ = [
     "global_state_check",
     "graphs_of_inductor",
     "guards",
+    "hooks_saved",
     "import_inductor",
     "is_symbolic",
     "is_wanted",
@@ -516,6 +526,7 @@ __all__ = [
     "modes",
     "operator_types",
     "partitioner",
+    "preserve_versions",
     "print_expression",
     "restore_modes",
     "symbolic_number",
