@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -212,3 +214,21 @@ def test_gradients_of_gradients_through_views(backend: str) -> None:
             (second,) = torch.autograd.grad((first * x).sum(), [x])
             worlds.append(second)
         torch.testing.assert_close(worlds[0], worlds[1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_inputs_and_outputs_go_with_their_last_reference(backend: str) -> None:
+    compiled = magpy.compile(exponential, backend=backend)
+    for _ in range(2):
+        compiled(square().requires_grad_(), square().requires_grad_())[0].sum().backward()
+    gc.collect()
+    gc.disable()
+    try:
+        x = square().requires_grad_()
+        outputs = compiled(x, square().requires_grad_())
+        outputs[0].sum().backward()
+        alive = [weakref.ref(each) for each in (x, *outputs)]
+        del x, outputs
+        assert [each() for each in alive] == [None, None, None]
+    finally:
+        gc.enable()

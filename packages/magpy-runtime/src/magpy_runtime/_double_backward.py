@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -150,6 +151,8 @@ def statistics_of(module: torch.fx.GraphModule) -> set[int]:
 
 
 def _watch(compiled: Any, places: dict[int, int], call: _Call, graph: Again | None, refused: str) -> None:
+    node = weakref.ref(compiled)  # else it would keep itself alive, and the inputs
+
     def again(gradients: Any, given: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
@@ -160,7 +163,7 @@ def _watch(compiled: Any, places: dict[int, int], call: _Call, graph: Again | No
         if any(each is not None and number not in places for number, each in enumerate(given)):
             raise DoubleBackwardError("create_graph=True through a compiled graph: it gives a view of its inputs")
         used = {place: given[number] for number, place in places.items() if given[number] is not None}
-        return _differentiate(graph, call, used, compiled, gradients)
+        return _differentiate(graph, call, used, node().next_functions, gradients)  # type: ignore[union-attr]
 
     compiled.register_hook(again)
 
@@ -177,7 +180,7 @@ def _versions(inputs: tuple[Any, ...], updated: tuple[int, ...]) -> list[int]:
 
 
 def _differentiate(
-    graph: Again, call: _Call, used: dict[int, Any], node: Any, gradients: tuple[Any, ...]
+    graph: Again, call: _Call, used: dict[int, Any], edges: tuple[Any, ...], gradients: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """The gradients of the inputs for those of some outputs, with a history."""
     inputs = [*call.inputs]
@@ -188,7 +191,7 @@ def _differentiate(
             outer.enter_context(torch.autocast(device, enabled=False))
         wanted: dict[Any, torch.Tensor] = {}
         for number, each in enumerate(inputs):
-            if isinstance(each, torch.Tensor) and each.requires_grad and (edge := _edge(each)) in node.next_functions:
+            if isinstance(each, torch.Tensor) and each.requires_grad and (edge := _edge(each)) in edges:
                 if edge not in wanted:
                     wanted[edge] = each.view_as(each)  # hooks of the tensor itself are called behind this node
                 inputs[number] = wanted[edge]
@@ -205,9 +208,9 @@ def _differentiate(
             allow_unused=True,
         )
     by_edge = dict(zip(wanted, made, strict=True))
-    if any(each is not None and edge not in by_edge for edge, each in zip(node.next_functions, gradients, strict=True)):
+    if any(each is not None and edge not in by_edge for edge, each in zip(edges, gradients, strict=True)):
         raise DoubleBackwardError("create_graph=True through a compiled graph: an input's history changed")
-    result = tuple(by_edge.get(edge) for edge in node.next_functions)
+    result = tuple(by_edge.get(edge) for edge in edges)
     if call.random is not None and not all(map(_alike, result, gradients)):
         raise DoubleBackwardError(
             "create_graph=True through a compiled graph: it draws other random numbers than eager; use backend='eager'"

@@ -10,6 +10,7 @@ is made again behind it, and an updated input is copied to.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -199,7 +200,7 @@ class _Node:
         if self.masks:
             node.register_hook(self._mask)
         if self.saved:
-            node.register_prehook(_Versions(self, node.next_functions, inputs, outputs))
+            node.register_prehook(_Versions(self, weakref.ref(node), inputs, outputs))
 
     def _mask(self, gradients: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
         present = {place for place, each in enumerate(given) if each is not None}
@@ -262,10 +263,10 @@ def _memory(tensor: torch.Tensor) -> int:
 class _Versions:
     """Compares the version counters of one call's inputs and outputs in its backward passes."""
 
-    __slots__ = ("edges", "node", "tensors", "then")
+    __slots__ = ("compiled", "node", "tensors", "then")
 
-    def __init__(self, node: _Node, edges: Any, inputs: Any, outputs: Any) -> None:
-        self.node, self.edges = node, edges
+    def __init__(self, node: _Node, compiled: Callable[[], Any], inputs: Any, outputs: Any) -> None:
+        self.node, self.compiled = node, compiled
         tensors = [inputs[at] for at in node.given]
         tensors += [_counter(outputs[at] if at >= 0 else inputs[~at]) for at in node.made]
         self.tensors, self.then = tensors, [each._version for each in tensors]
@@ -286,7 +287,7 @@ class _Versions:
 
     def _is_wanted(self, number: int) -> bool:
         gradients = self.node.inputs.get(number)
-        return gradients is None or any(_torch.is_wanted(self.edges[each][0]) for each in gradients)
+        return gradients is None or any(_torch.is_wanted(self.compiled().next_functions[each][0]) for each in gradients)
 
 
 def _counter(tensor: torch.Tensor) -> torch.Tensor:
