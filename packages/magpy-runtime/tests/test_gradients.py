@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from magpy_runtime import resolve
-from magpy_runtime._gradients import partial_reach, with_missing_gradients
+from magpy_runtime._gradients import partial_reach, with_history
+from magpy_runtime._histories import History
 
 
 def two(x, first, second):
@@ -105,7 +106,7 @@ def test_gradients_that_are_not_those_of_the_inputs_in_order():
 
     x = torch.arange(3.0)
     first, second = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
-    guarded = with_missing_gradients(run, {1: frozenset({0}), 2: frozenset({1})})
+    guarded = with_history(run, History({1: frozenset({0}), 2: frozenset({1})}))
     for _ in range(3):
         guarded(x, first, second)[0].sum().backward()
         assert second.grad is None and first.grad.tolist() == [0, 1, 2]
@@ -130,7 +131,7 @@ def test_reach():
     assert partial_reach(torch.fx.symbolic_trace(two)) == {2: frozenset({1})}
     assert partial_reach(torch.fx.symbolic_trace(three)) == {1: frozenset({0}), 2: frozenset({1})}
     assert partial_reach(torch.fx.symbolic_trace(lambda x, y: (x + y, x * y))) == {}
-    assert partial_reach(torch.fx.symbolic_trace(own_updates), own_updates=True) == {}, "values are not known"
+    assert partial_reach(torch.fx.symbolic_trace(own_updates)) == {}, "values are not known"
     assert partial_reach(torch.fx.symbolic_trace(lambda x, y: (x.add_(y), x))) == {}, (
         "updates hide what depends on what"
     )

@@ -13,11 +13,12 @@ import torch
 import torch.fx
 
 from . import _torch
-from ._checking import checked
+from ._checking import GraphDiffersError, checked, one_by_one
 from ._choosing import copied
-from ._double_backward import rerunnable, with_double_backward
-from ._gradients import partial_reach, with_missing_gradients
+from ._double_backward import rerunnable, statistics_of, with_double_backward
+from ._gradients import partial_reach, uncounted, with_history
 from ._graph_facts import Hints, tensors_in, updates, version_of
+from ._histories import History, entry_edges, history
 from ._late_updates import NotApart, is_data, late_updates, may_be_late, on_copies, written_back
 from ._risky import Risk, risk, watched
 from ._views_apart import on_one_memory, with_views_apart
@@ -257,6 +258,8 @@ def with_fake_inputs(
     copies = [_torch.fake(fake_mode, each) for each in inputs]
     versions = [version_of(each) for each in copies]
     histories = [getattr(each, "grad_fn", None) for each in copies]
+    shown = History()
+    edges = entry_edges(copies) if grad else None
     try:
         with fake_mode, _torch.unbacked_ignored(fake_mode):
             outputs = runs_examples(module, fake_mode).run(*copies)
@@ -267,9 +270,15 @@ def with_fake_inputs(
         if note is not None:
             note(module, copies, versions, outputs)
         updated = tuple([number for number, was in enumerate(versions) if version_of(copies[number]) != was])
+        if edges is not None:
+            shown = history(edges, copies, outputs)
     finally:
         torch.set_grad_enabled(grad)
-    finish = gradients_of_eager(module, inputs, updated, any(copies[each].requires_grad for each in updated))
+    if shown.raises:
+        raise GraphDiffersError("what eager saves for its backward pass is updated", one_by_one(original or module))
+    if any(map(is_data, module.graph.nodes)):  # such memory has version counters of its own
+        shown = History(shown.reach)
+    finish = gradients_of_eager(module, inputs, updated, shown)
     late: tuple[int, ...] = ()
     ends = (*tensors_in(outputs), *(copies[each] for each in updated))
     if any(each.requires_grad for each in ends) and may_be_late(module):
@@ -299,7 +308,10 @@ def _late(module: torch.fx.GraphModule, ask: Callable[[torch.fx.GraphModule], Re
 
 
 def gradients_of_eager(
-    module: torch.fx.GraphModule, inputs: list[Any], updated: tuple[int, ...] | None = None, with_history: bool = True
+    module: torch.fx.GraphModule,
+    inputs: list[Any],
+    updated: tuple[int, ...] | None = None,
+    shown: History | None = None,
 ) -> Callable[[Compiled], Compiled]:
     """What makes a graph's gradients those of eager once AOTAutograd has compiled it.
 
@@ -307,10 +319,13 @@ def gradients_of_eager(
         module: the graph, before a backend uses it up.
         inputs: inputs like those of a call.
         updated: numbers of the inputs that it updates, as far as version counters show; None where that is not known.
-        with_history: whether one of these may have gradients then.
+        shown: eager's history, None where that is not known.
     """
-    reach = partial_reach(module, not with_history) if torch.is_grad_enabled() else {}
+    if shown is None:
+        shown = History(partial_reach(module) if torch.is_grad_enabled() else {})
     if not any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs):
-        return lambda run: with_missing_gradients(run, reach)
+        return lambda run: run
     graph, refused = rerunnable(module, inputs, updated)
-    return lambda run: with_missing_gradients(with_double_backward(run, graph, refused), reach)
+    hidden = frozenset(statistics_of(module))
+    compared = History(shown.reach, tuple([each for each in shown.saved if each.place not in hidden]))
+    return lambda run: with_history(with_double_backward(uncounted(run, hidden), graph, refused), compared)

@@ -104,8 +104,8 @@ def _compare(expected: World, found: World, same_random: bool) -> None:
     if len(expected.outputs) != len(found.outputs):
         raise _Difference("it gives another number of outputs")
     _compare_all(_looks(expected), _looks(found))
-    if expected.late is None and found.late is not None:
-        raise _Difference(f"its backward pass raises {_said(found.late)}")
+    if (expected.late is None) is not (found.late is None):
+        raise _Difference(f"its backward pass raises {_said(found.late)}, not {_said(expected.late)}")
     if expected.drew and not same_random:
         return
     tolerance = _tolerance(expected)
@@ -120,6 +120,8 @@ def _compare(expected: World, found: World, same_random: bool) -> None:
     _compare_values(inputs, tolerance, 0.0)
     if expected.late is not None:
         return
+    if expected.present != found.present:
+        raise _Difference("an output by itself has other gradients")
     pairs = [*zip(expected.gradients, found.gradients, strict=True)]
     for one, other in pairs:
         if (one is None) is not (other is None):
@@ -138,6 +140,8 @@ def _memories(expected: World, found: World) -> Iterable[tuple[Any, Any, torch.T
 
 
 def _said(error: Exception | None) -> str:
+    if error is None:
+        return "nothing"
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:120]}"
 
 

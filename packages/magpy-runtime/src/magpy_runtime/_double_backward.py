@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -86,7 +87,7 @@ def with_double_backward(run: Run, graph: Again | None, refused: str) -> Run:
             places = _places(found)
             anchor = next(reversed(places.values()), 0)
         if places:
-            node = found[anchor].grad_fn
+            node = getattr(_made(found, anchor), "grad_fn", None)
             if type(node).__name__ == _COMPILED:
                 _watch(node, places, _Call(inputs, _versions(inputs, updated), kept, random), graph, refused)
         return found
@@ -95,12 +96,22 @@ def with_double_backward(run: Run, graph: Again | None, refused: str) -> Run:
 
 
 def _places(outputs: Any) -> dict[int, int]:
-    """The outputs that the compiled code's node makes, by their numbers there; the same at each call."""
+    """The outputs that the compiled code's node makes, by their numbers there; the same at each call.
+
+    Of outputs that are views of what it makes, one for each such tensor, as its number inverted.
+    """
     places = {}
     for place, each in enumerate(outputs):
         if isinstance(each, torch.Tensor) and type(each.grad_fn).__name__ == _COMPILED:
             places[each.output_nr] = place
+        elif isinstance(each, torch.Tensor) and type(getattr(each._base, "grad_fn", None)).__name__ == _COMPILED:
+            places.setdefault(each._base.output_nr, ~place)  # type: ignore[union-attr]
     return places
+
+
+def _made(outputs: Any, place: int) -> Any:
+    """The tensor at a place."""
+    return outputs[place] if place >= 0 else outputs[~place]._base
 
 
 _COMPILED: Final = "CompiledFunctionBackward"
@@ -122,7 +133,7 @@ def rerunnable(
     """
     if updated is None and updates(module):
         return None, "it updates its inputs"
-    updated = tuple(sorted({*(updated or ()), *_statistics(module)}))
+    updated = tuple(sorted({*(updated or ()), *statistics_of(module)}))
     if any(inputs[number].requires_grad or inputs[number].is_inference() for number in updated):
         return None, "it updates an input that has gradients"
     if sum(inputs[number].numel() for number in updated) > _MOST_KEPT:
@@ -133,13 +144,15 @@ def rerunnable(
     return Again(functools.partial(torch.fx.GraphModule, module, graph), updated, autocast), ""
 
 
-def _statistics(module: torch.fx.GraphModule) -> set[int]:
+def statistics_of(module: torch.fx.GraphModule) -> set[int]:
     """The inputs that are running statistics, which a norm updates without counting that as an update."""
     numbers = {node: number for number, node in enumerate(module.graph.find_nodes(op="placeholder"))}
     return {numbers[each] for node in module.graph.nodes for each in statistics(node) if each in numbers}
 
 
 def _watch(compiled: Any, places: dict[int, int], call: _Call, graph: Again | None, refused: str) -> None:
+    node = weakref.ref(compiled)  # else it would keep itself alive, and the inputs
+
     def again(gradients: Any, given: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
@@ -147,8 +160,10 @@ def _watch(compiled: Any, places: dict[int, int], call: _Call, graph: Again | No
             raise DoubleBackwardError(f"create_graph=True through a compiled graph: {refused}; use backend='eager'")
         if call.versions != _versions(call.inputs, graph.updated):
             raise DoubleBackwardError("create_graph=True through a compiled graph: its inputs were modified in place")
+        if any(each is not None and number not in places for number, each in enumerate(given)):
+            raise DoubleBackwardError("create_graph=True through a compiled graph: it gives a view of its inputs")
         used = {place: given[number] for number, place in places.items() if given[number] is not None}
-        return _differentiate(graph, call, used, compiled, gradients)
+        return _differentiate(graph, call, used, node().next_functions, gradients)  # type: ignore[union-attr]
 
     compiled.register_hook(again)
 
@@ -165,7 +180,7 @@ def _versions(inputs: tuple[Any, ...], updated: tuple[int, ...]) -> list[int]:
 
 
 def _differentiate(
-    graph: Again, call: _Call, used: dict[int, Any], node: Any, gradients: tuple[Any, ...]
+    graph: Again, call: _Call, used: dict[int, Any], edges: tuple[Any, ...], gradients: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """The gradients of the inputs for those of some outputs, with a history."""
     inputs = [*call.inputs]
@@ -174,24 +189,28 @@ def _differentiate(
     with contextlib.ExitStack() as outer:
         for device in _DEVICES:
             outer.enter_context(torch.autocast(device, enabled=False))
+        wanted: dict[Any, torch.Tensor] = {}
+        for number, each in enumerate(inputs):
+            if isinstance(each, torch.Tensor) and each.requires_grad and (edge := _edge(each)) in edges:
+                if edge not in wanted:
+                    wanted[edge] = each.view_as(each)  # hooks of the tensor itself are called behind this node
+                inputs[number] = wanted[edge]
         found = _run_again(graph, call, inputs)
-        wanted = {
-            _edge(each): each
-            for each in inputs
-            if isinstance(each, torch.Tensor) and each.requires_grad and _edge(each) in node.next_functions
-        }
-        outputs = [place for place in used if found[place].requires_grad]
+        results = {place: _made(found, place) for place in used}
+        if any(each is None or each.shape != used[place].shape for place, each in results.items()):
+            raise DoubleBackwardError("create_graph=True through a compiled graph: its outputs are other views")
+        outputs = [place for place, each in results.items() if each.requires_grad]
         made = torch.autograd.grad(
-            [found[place] for place in outputs],
+            [results[place] for place in outputs],
             list(wanted.values()),
             [used[place] for place in outputs],
             create_graph=True,
             allow_unused=True,
         )
     by_edge = dict(zip(wanted, made, strict=True))
-    if any(each is not None and edge not in by_edge for edge, each in zip(node.next_functions, gradients, strict=True)):
+    if any(each is not None and edge not in by_edge for edge, each in zip(edges, gradients, strict=True)):
         raise DoubleBackwardError("create_graph=True through a compiled graph: an input's history changed")
-    result = tuple(by_edge.get(edge) for edge in node.next_functions)
+    result = tuple(by_edge.get(edge) for edge in edges)
     if call.random is not None and not all(map(_alike, result, gradients)):
         raise DoubleBackwardError(
             "create_graph=True through a compiled graph: it draws other random numbers than eager; use backend='eager'"

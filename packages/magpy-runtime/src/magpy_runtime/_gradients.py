@@ -1,220 +1,298 @@
-"""Gradients that are not there: AOTAutograd gives zeros to every input where only some outputs have a gradient.
+"""The one node of a compiled graph in a backward pass, made to do what the nodes do whose place it takes.
 
-In eager, an input that no used output reaches keeps `grad is None`, which optimizers see. So in each backward pass the node
-of such a graph takes the gradients away of inputs none of whose outputs has one. Where it cannot be told which of the
-node's gradients are which inputs', those inputs go through a node of their own, which lets nothing pass then.
+In eager, an input that no used result reaches keeps `grad is None`, which optimizers see: AOTAutograd gives zeros. So in
+each backward pass the node takes the gradients away of inputs none of whose results has one. And eager raises where what it
+has saved for the pass was updated: AOTAutograd looks at what it has saved itself. So version counters of the rest are
+compared. Results are a graph's outputs and the inputs that it updates. They need not be the node's own: a view of an input
+is made again behind it, and an updated input is copied to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import weakref
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 import torch
 import torch.fx
 
 from . import _torch
-from ._graph_facts import memory_of, updated_operands, updates
+from ._graph_facts import updates
+from ._histories import Edge, History, Saved, UnknownEdge, edge_of, entry_edges
 
 Run = Callable[..., Any]
 
 
-def partial_reach(module: torch.fx.GraphModule, own_updates: bool = False) -> dict[int, frozenset[int]]:
+def partial_reach(module: torch.fx.GraphModule) -> dict[int, frozenset[int]]:
     """For each input that some outputs of a graph do not depend on, the outputs that do; empty where that cannot be told.
 
-    Args:
-        module: the graph. Where it has operators in place, its nodes have the values that they had in one run, as their
-            `example_value`.
-        own_updates: whether these update what has no gradients, or is the graph's own.
+    This is for graphs that were not run on stand-ins, whose history tells more.
     """
-    in_place = updates(module)
-    if in_place and not own_updates:
+    if updates(module):
         return {}
-    read = _Reached(in_place)
+    of_nodes: dict[torch.fx.Node, frozenset[int]] = {}
     outputs: tuple[Any, ...] = ()
     count = 0
     for node in module.graph.nodes:
         if node.op == "output":
             found = node.args[0]
             outputs = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        elif in_place and "example_value" not in node.meta:
-            return {}
+        elif node.op == "placeholder":
+            of_nodes[node] = frozenset((count,))
+            count += 1
         else:
-            count += read.add(node, count)
-    of_outputs = [read(each) if isinstance(each, torch.fx.Node) else frozenset[int]() for each in outputs]
+            of_nodes[node] = frozenset[int]().union(*(of_nodes[each] for each in node.all_input_nodes))
+    of_outputs = [of_nodes[each] if isinstance(each, torch.fx.Node) else frozenset[int]() for each in outputs]
     reach = {place: frozenset(i for i, found in enumerate(of_outputs) if place in found) for place in range(count)}
     return {place: found for place, found in reach.items() if len(found) < len(outputs)} if len(outputs) > 1 else {}
 
 
-class _Reached:
-    """The numbers of the inputs that a node's value depends on, at the least.
+_MODIFIED: Final = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor that the "
+    "compiled graph was given or has given is at version {now}; expected version {then} instead"
+)
+_FAR: Final = 200
+"""Nodes between a result and that of the compiled code, beyond which it is not looked for."""
 
-    Where there are updates, memory depends on what was ever written to it; what shares memory is known from the values.
+_COMPILED: Final = "CompiledFunctionBackward"
+
+
+def uncounted(run: Run, numbers: frozenset[int]) -> Run:
+    """A compiled graph that does not count updates of some inputs, running statistics, as eager does not.
+
+    Their counters are compared in the backward passes of earlier calls, where there are several before a pass.
     """
-
-    def __init__(self, in_place: bool) -> None:
-        self._in_place = in_place
-        self._of_nodes: dict[torch.fx.Node, frozenset[int]] = {}
-        self._of_memory: dict[int, frozenset[int]] = {}
-
-    def __call__(self, node: torch.fx.Node) -> frozenset[int]:
-        return self._of_nodes[node].union(*(self._of_memory[each] for each in self._memory(node)))
-
-    def add(self, node: torch.fx.Node, number: int) -> int:
-        """Take the next node; 1 if it is an input, to which `number` belongs, else 0."""
-        is_input = node.op == "placeholder"
-        found = frozenset((number,)) if is_input else frozenset[int]().union(*map(self, node.all_input_nodes))
-        self._of_nodes[node] = found
-        written = [node, *updated_operands(node)]
-        for memory in {each for one in written for each in self._memory(one)}:
-            self._of_memory[memory] = self._of_memory.get(memory, frozenset()) | found
-        return int(is_input)
-
-    def _memory(self, node: torch.fx.Node) -> set[int]:
-        return memory_of(node) if self._in_place else set()
-
-
-class _State:
-    """Which outputs of one call had a gradient in the backward pass that runs; None where that is not known."""
-
-    __slots__ = ("given",)
-
-    def __init__(self) -> None:
-        self.given: frozenset[int] | None = None
-
-
-class _Input(torch.autograd.Function):
-    """Lets a gradient pass if one of the outputs that the input reaches has one."""
-
-    @staticmethod
-    def forward(ctx: Any, state: _State, places: frozenset[int], tensor: Any) -> Any:
-        ctx.state, ctx.places = state, places
-        return tensor.view_as(tensor)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        given = ctx.state.given
-        return None, None, grads[0] if given is None or given & ctx.places else None
-
-
-def with_missing_gradients(run: Run, reach: dict[int, frozenset[int]]) -> Run:
-    """A compiled graph whose inputs have no gradient where no used output depends on them."""
-    if not reach:
+    if not numbers:
         return run
-    masks: _Masks | None = None
+
+    def call(*inputs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return run(*inputs)
+        kept = tuple([each for number in numbers if not (each := inputs[number]).is_inference()])
+        with _torch.preserve_versions(kept):
+            return run(*inputs)
+
+    return call
+
+
+def with_history(run: Run, history: History) -> Run:
+    """A compiled graph whose backward pass gives no gradient, and raises, where eager's does so.
+
+    Args:
+        run: what a backend gave.
+        history: that of eager.
+    """
+    node: _Node | None = None
     asked = False
-    useless = False
 
     def guarded(*inputs: Any) -> Any:
-        nonlocal masks, asked, useless
-        if useless or not torch.is_grad_enabled():
+        nonlocal node, asked
+        if not torch.is_grad_enabled():
             return run(*inputs)
-        if masks is not None:
+        if node is not None:
             found = run(*inputs)
-            masks.watch(found)
+            node.watch(inputs, found)
             return found
-        places = [place for place in reach if _may_have_gradient(inputs[place])]
-        if not places:
+        if asked or _torch.hooks_saved():
             return run(*inputs)
-        state = _State()
-        passed = list(inputs)
-        for place in places:
-            passed[place] = _Input.apply(state, reach[place], inputs[place])  # type: ignore[no-untyped-call]
-        found = run(*passed)
-        made = _made(found)
-        if made is not None:
-            _watch(state, *made)
-            if not asked:
-                masks = _Masks.of(*made, passed, reach)
-        useless = made is None
+        edges = entry_edges(inputs)
+        if edges is None or not any(edges):
+            return run(*inputs)
+        found = run(*inputs)
+        with contextlib.suppress(UnknownEdge):
+            node = _Node.of(edges, inputs, found, history)
         asked = True
-        _let_update([each for each in found if _has_history(each)], [inputs[place] for place in places])
+        if node is not None:
+            node.watch(inputs, found)
         return found
 
     return guarded
 
 
-def _let_update(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
-    """Views of inputs may be updated in place, as eager's; that they came through `_Input` does not matter to them."""
-    bases = [each if each._base is None else each._base for each in inputs]
-    for each in outputs:
-        if any(each._base is base for base in bases):
-            _torch.let_update(each)
-
-
-class _Masks:
-    """What one node's gradients depend on, told from a call: the same at all others, whose inputs and outputs are alike.
+class _Node:
+    """The node of a compiled graph, told from a call: the same at all others, whose inputs and outputs are alike.
 
     Attributes:
-        anchor: an output that the node makes.
-        places: the outputs that it makes, by their numbers there.
-        reach: by the number of a gradient, the outputs that its input reaches.
+        anchor: the number of a result that has it in its history.
+        path: the way there, as numbers of edges.
+        kind: its type.
+        of_results: by the number of a gradient that it is given, the graph's results that need it.
+        masks: by the number of a gradient that it gives, the numbers of those it is given of which one has to be there.
+        inputs: by the number of a graph's input those of its gradients.
+        saved: what is not compared by the node itself.
+        given: the inputs among that; no history of theirs leads to the node.
+        made: the outputs among that; updated inputs as their numbers inverted.
+        numbers: the places of both, in this order.
     """
 
-    __slots__ = ("anchor", "places", "reach")
+    __slots__ = ("anchor", "given", "inputs", "kind", "made", "masks", "numbers", "of_results", "path", "saved")
 
-    def __init__(self, anchor: int, places: dict[int, int], reach: dict[int, frozenset[int]]) -> None:
-        self.anchor = anchor
-        self.places = places
-        self.reach = reach
+    def __init__(self, anchor: int, path: tuple[int, ...], kind: Any) -> None:
+        self.anchor, self.path, self.kind = anchor, path, kind
+        self.of_results: dict[int, set[int]] = {}
+        self.masks: dict[int, frozenset[int]] = {}
+        self.inputs: dict[int, list[int]] = {}
+        self.saved: tuple[Saved, ...] = ()
+        self.given: list[int] = []
+        self.made: list[int] = []
+        self.numbers: dict[int, int] = {}
 
     @classmethod
-    def of(
-        cls, node: Any, places: dict[int, int], inputs: list[Any], reach: dict[int, frozenset[int]]
-    ) -> _Masks | None:
-        """None where the node's gradients are not those of the inputs in order."""
-        tensors = [place for place, each in enumerate(inputs) if isinstance(each, torch.Tensor)]
-        edges = node.next_functions
-        if len(edges) != len(tensors) or not all(map(_leads_to, edges, [inputs[place] for place in tensors])):
-            return None
-        numbers = {place: number for number, place in enumerate(tensors)}
-        of_gradients = {numbers[place]: found for place, found in reach.items() if place in numbers}
-        return cls(next(iter(places.values())), places, of_gradients)
+    def of(cls, edges: list[list[Edge]], inputs: Any, outputs: Any, history: History) -> _Node | None:
+        """None where it cannot be found, or has nothing to do.
 
-    def watch(self, outputs: Any) -> None:
-        """Take away, in each backward pass, what is not there."""
-        node = outputs[self.anchor].grad_fn
-        if node is not None:
+        Args:
+            edges: `edges_of` the inputs before the call.
+            inputs: the inputs after it.
+            outputs: what it gave.
+            history: that of eager.
+        """
+        of_inputs: dict[Edge, set[int]] = {}
+        for number, found in enumerate(edges):
+            for edge in found:
+                of_inputs.setdefault(edge, set()).add(number)
+        results = {number: edge_of(each) for number, each in enumerate([*outputs, *inputs])}
+        ends = {number: edge for number, edge in results.items() if edge is not None and edge not in of_inputs}
+        ways = {number: _ways(edge, of_inputs) for number, edge in ends.items()}
+        anchor = min(
+            (number for number, found in ways.items() if found), key=lambda n: len(ways[n][0][1]), default=None
+        )
+        if anchor is None:
+            return None
+        node, path, _ = ways[anchor][0]
+        if any(each[0] is not node for found in ways.values() for each in found):
+            return None
+        _torch.let_keep_graph(node)
+        made = cls(anchor, path, type(node))
+        for number, of_result in ways.items():
+            for _, _, place in of_result:
+                made.of_results.setdefault(place, set()).add(number)
+        for gradient, edge in enumerate(node.next_functions):
+            numbers = of_inputs.get(edge) or _behind_a_copy(edge, of_inputs)
+            for number in numbers:
+                made.inputs.setdefault(number, []).append(gradient)
+            if numbers and numbers <= history.reach.keys():
+                reach = frozenset[int]().union(*(history.reach[number] for number in numbers))
+                made.masks[gradient] = frozenset([at for at, of in made.of_results.items() if of & reach])
+        made._compare(_not_compared(node, history.saved, inputs, outputs), ends.keys(), len(inputs), len(outputs))
+        return made if made.masks or made.saved else None
+
+    def _compare(self, saved: tuple[Saved, ...], ends: Collection[int], inputs: int, outputs: int) -> None:
+        places = sorted({each.place for each in saved})
+        self.given = [at for at in places if at < inputs and at + outputs not in ends]
+        others = [at for at in places if at >= inputs or at + outputs in ends]
+        self.made = [at - inputs if at >= inputs else ~at for at in others]
+        self.numbers = {place: number for number, place in enumerate([*self.given, *others])}
+        self.saved = saved
+
+    def watch(self, inputs: Any, outputs: Any) -> None:
+        """Take away, in each backward pass, what is not there; raise where what was saved was updated."""
+        count = len(outputs)
+        result: torch.Tensor = outputs[self.anchor] if self.anchor < count else inputs[self.anchor - count]
+        node: Any = result.grad_fn
+        for step in self.path:
+            if node is None:
+                return
+            node = node.next_functions[step][0]
+        if not isinstance(node, self.kind):
+            return
+        if self.masks:
             node.register_hook(self._mask)
+        if self.saved:
+            node.register_prehook(_Versions(self, weakref.ref(node), inputs, outputs))
 
     def _mask(self, gradients: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
-        present = {place for number, place in self.places.items() if given[number] is not None}
+        present = {place for place, each in enumerate(given) if each is not None}
+        unknown = not present <= self.of_results.keys()
         masked = list(gradients)
-        for number, reached in self.reach.items():
-            if present.isdisjoint(reached):
+        for number, reached in self.masks.items():
+            if not unknown and present.isdisjoint(reached):
                 masked[number] = None
         return tuple(masked)
 
 
-def _leads_to(edge: tuple[Any, int], tensor: torch.Tensor) -> bool:
-    """Whether a node's edge is that to an input, or there is none."""
-    node, number = edge
-    if not tensor.requires_grad:
-        return node is None
-    if tensor.grad_fn is None:
-        return getattr(node, "variable", None) is tensor
-    return node is tensor.grad_fn and number == tensor.output_nr
+def _ways(edge: Edge, stop: dict[Edge, set[int]]) -> list[tuple[Any, tuple[int, ...], int]]:
+    """Where the histories of results lead to the node of compiled code: the node, the way there, and the gradient's number.
+
+    A node that nothing is in front of but inputs is taken for it, whatever its type.
+    """
+    found: list[tuple[Any, tuple[int, ...], int]] = []
+    seen = set[Edge]()
+    after: list[tuple[Edge, tuple[int, ...]]] = [(edge, ())]
+    while after and len(seen) < _FAR:
+        (node, place), path = after.pop(0)
+        if (node, place) in seen or (node, place) in stop:
+            continue
+        seen.add((node, place))
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and (
+            type(node).__name__ == _COMPILED or not path
+        ):
+            found.append((node, path, place))
+            continue
+        after += [
+            (following, (*path, number))
+            for number, following in enumerate(node.next_functions)
+            if following[0] is not None
+        ]
+    return found
 
 
-def _made(outputs: Any) -> tuple[Any, dict[int, int]] | None:
-    """The node that made all outputs that can have a gradient, and these by their numbers there; None if there is none."""
-    places = {each.output_nr: place for place, each in enumerate(outputs) if _has_history(each)}
-    nodes = [each.grad_fn for each in outputs if _has_history(each)]
-    return None if not nodes or any(node is not nodes[0] for node in nodes) else (nodes[0], places)
+def _behind_a_copy(edge: Edge, of_inputs: dict[Edge, set[int]]) -> set[int]:
+    """The inputs that a gradient goes to by way of a copy, which the code was given instead."""
+    node = edge[0]
+    if type(node).__name__ != "CloneBackward0":
+        return set()
+    return of_inputs.get(node.next_functions[0], set())
 
 
-def _watch(state: _State, node: Any, places: dict[int, int]) -> None:
-    """Note in each backward pass which outputs have a gradient."""
-
-    def note(grads: tuple[Any, ...]) -> None:
-        state.given = frozenset(place for number, place in places.items() if grads[number] is not None)
-
-    node.register_prehook(note)
-
-
-def _may_have_gradient(each: Any) -> bool:
-    return isinstance(each, torch.Tensor) and each.requires_grad
+def _not_compared(node: Any, saved: tuple[Saved, ...], inputs: Any, outputs: Any) -> tuple[Saved, ...]:
+    """What eager has saved and the node has not, so that it does not compare its version counter."""
+    try:
+        memory = {_memory(each) for each in getattr(node, "saved_tensors", ()) if each is not None}
+    except RuntimeError:
+        memory = set()
+    values = [*inputs, *outputs]
+    return tuple([each for each in saved if _memory(values[each.place]) not in memory])
 
 
-def _has_history(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None
+def _memory(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
+
+
+class _Versions:
+    """Compares the version counters of one call's inputs and outputs in its backward passes."""
+
+    __slots__ = ("compiled", "node", "tensors", "then")
+
+    def __init__(self, node: _Node, compiled: Callable[[], Any], inputs: Any, outputs: Any) -> None:
+        self.node, self.compiled = node, compiled
+        tensors = [inputs[at] for at in node.given]
+        tensors += [_counter(outputs[at] if at >= 0 else inputs[~at]) for at in node.made]
+        self.tensors, self.then = tensors, [each._version for each in tensors]
+
+    def __call__(self, given: tuple[Any, ...]) -> None:
+        now = [each._version for each in self.tensors]
+        if now != self.then:
+            self._raise(given, now)
+
+    def _raise(self, given: tuple[Any, ...], now: list[int]) -> None:
+        of_results = self.node.of_results
+        used = {number for place, each in enumerate(given) if each is not None for number in of_results.get(place, ())}
+        for each in self.node.saved:
+            number = self.node.numbers[each.place]
+            modified = now[number] != self.then[number]
+            if modified and each.ends & used and any(map(self._is_wanted, each.inputs)):
+                raise RuntimeError(_MODIFIED.format(now=now[number], then=self.then[number]))
+
+    def _is_wanted(self, number: int) -> bool:
+        gradients = self.node.inputs.get(number)
+        return gradients is None or any(_torch.is_wanted(self.compiled().next_functions[each][0]) for each in gradients)
+
+
+def _counter(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without memory that shares the version counter of another, whose history may lead here."""
+    made = tensor.detach()
+    if type(made) is torch.Tensor:
+        made.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return made

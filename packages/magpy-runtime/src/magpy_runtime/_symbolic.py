@@ -28,6 +28,7 @@ from ._backends import (
 from ._checking import checked
 from ._choosing import choosing, copied
 from ._graph_facts import tensors_in, updates
+from ._histories import History, entry_edges, history
 from ._inductor import Inductor
 from ._late_updates import NotApart, late_updates, may_be_late
 from ._risky import changes_metadata, risk
@@ -89,10 +90,13 @@ class SymbolicGraph:
                 self._fake(number, each, of) for number, (each, of) in enumerate(zip(inputs, varying, strict=True))
             ]
             self.fakes = [fake for fake, _ in pairs]
+            copies = [copy for _, copy in pairs]
+            edges = entry_edges(copies) if grad else None
             with self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
-                outputs = runs_examples(module, self._mode).run(*[copy for _, copy in pairs])
+                outputs = runs_examples(module, self._mode).run(*copies)
             self._risk = risk(module, outputs, self._aliases)
             self._apart = on_one_memory(outputs) if self._risk.at_all else ()
+            self._history = history(edges, copies, outputs) if edges is not None else History()
         except NotSymbolic:
             raise
         except Exception as error:
@@ -182,8 +186,10 @@ class SymbolicGraph:
             raise NotSymbolic("inputs that share memory are updated in place")
         if self._late:
             raise NotSymbolic("an input is updated after it was read, and there are gradients")
+        if self._history.raises:
+            raise NotSymbolic("what eager saves for its backward pass is updated")
         floats = self._floats_as_tensors()
-        finish = gradients_of_eager(self.module, self.fakes)
+        finish = gradients_of_eager(self.module, self.fakes, shown=self._history)
         try:
             with _torch.tracing(self._mode), _torch.convolutions_by_hint():
                 if isinstance(backend, Inductor):

@@ -190,12 +190,21 @@ def partitioner() -> Any:
     return Partitioner()
 
 
-def let_update(view: torch.Tensor) -> None:
-    """Let a view that an autograd function has made be updated in place."""
-    from torch._C import _autograd
+def hooks_saved() -> bool:
+    """Whether someone packs and unpacks what autograd saves, as checkpoints do."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
-    if _autograd._get_creation_meta(view) == _autograd.CreationMeta.IN_CUSTOM_FUNCTION:
-        _autograd._set_creation_meta(view, _autograd.CreationMeta.DEFAULT)
+
+preserve_versions: Final[Any] = torch.autograd.grad_mode._unsafe_preserve_version_counter
+"""A context manager: version counters of tensors are afterwards what they were."""
+
+
+def is_wanted(node: Any) -> bool:
+    """Whether the backward pass that runs goes on to a node; yes where that cannot be told."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:
+        return True
 
 
 def compile_lock() -> Any:
@@ -437,7 +446,10 @@ def print_expression(expression: Any, names: dict[Any, str]) -> str:
 
 @contextlib.contextmanager
 def tracing(mode: Any) -> Iterator[None]:
-    """The tracing context under which backends expect to be called; what AOTAutograd keeps is told by `_kept.py`."""
+    """The tracing context under which backends expect to be called; what AOTAutograd keeps is told by `_kept.py`.
+
+    Backward code reuses no memory of what was saved, for any pass may want to keep its graph; see `let_keep_graph`.
+    """
     from torch._functorch import config
     from torch._guards import TracingContext
     from torch._guards import tracing as enter
@@ -447,10 +459,20 @@ def tracing(mode: Any) -> Iterator[None]:
     keeping = before if getattr(before, "_of_magpy", False) else _keeping(before)
     grad = torch.is_grad_enabled()
     try:
-        with patch(joint_custom_pass=keeping), enter(TracingContext(mode)):
+        with patch(joint_custom_pass=keeping, donated_buffer=False), enter(TracingContext(mode)):
             yield
     finally:
         torch.set_grad_enabled(grad)  # a graph that changes it has done so when it was traced
+
+
+def let_keep_graph(node: Any) -> None:
+    """Let the backward pass of AOTAutograd's node keep its graph.
+
+    Code that was compiled under `tracing` reuses no memory of what was saved. torch only takes an empty list for that.
+    """
+    facts = getattr(getattr(node, "_forward_cls", None), "metadata", None)
+    if getattr(facts, "bw_donated_idxs", ()) is None:
+        facts.bw_donated_idxs = []  # type: ignore[union-attr]
 
 
 def _keeping(before: Any) -> Any:
@@ -517,9 +539,11 @@ __all__ = [
     "global_state_check",
     "graphs_of_inductor",
     "guards",
+    "hooks_saved",
     "import_inductor",
     "is_symbolic",
-    "let_update",
+    "is_wanted",
+    "let_keep_graph",
     "list_backends",
     "load_package",
     "lookup_backend",
@@ -527,6 +551,7 @@ __all__ = [
     "modes",
     "operator_types",
     "partitioner",
+    "preserve_versions",
     "print_expression",
     "restore_modes",
     "symbolic_number",

@@ -22,6 +22,8 @@ _MOST: Final = 1 << 30
 _CLASSES: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _DEVICES: Final = ("cpu", "cuda")
 _NOISE: Final = 0.1
+_MOST_ALONE: Final = 8
+"""Results whose gradients are asked for one by one."""
 
 
 class Untried(Exception):
@@ -40,6 +42,7 @@ class World:
         outputs: what the run gave.
         grad: the grad mode that it left.
         gradients: of the leaves, for all that has gradients; None where there are none, or where autograd raised.
+        present: for the first things that have gradients which of the leaves have one then.
         drew: whether it drew random numbers.
         error: what it raised.
         late: what its backward pass raised.
@@ -52,6 +55,7 @@ class World:
     outputs: list[Any] = field(default_factory=list)
     grad: bool = False
     gradients: list[torch.Tensor | None] = field(default_factory=list)
+    present: list[list[bool]] = field(default_factory=list)
     drew: bool = False
     error: Exception | None = None
     late: Exception | None = None
@@ -90,6 +94,9 @@ class World:
             with torch.enable_grad():
                 weights = [_weights(each) for each in ends]
                 self.gradients = _gradients(ends, self.leaves, weights)
+                for one, weight in [*zip(ends, weights, strict=True)][:_MOST_ALONE] if len(ends) > 1 else []:
+                    alone = _gradients([one], self.leaves, [weight])
+                    self.present.append([each is not None for each in alone])
         except Exception as error:
             self.late = error.with_traceback(None)
 
@@ -108,12 +115,7 @@ class World:
 
 def _gradients(ends: list[Any], leaves: list[Any], weights: list[Any]) -> list[torch.Tensor | None]:
     """The gradients. Backward code that is compiled in a pass that keeps its graph may be called so, and also otherwise."""
-    try:
-        return [*torch.autograd.grad(ends, leaves, weights, retain_graph=True, allow_unused=True)]
-    except RuntimeError as error:
-        if "donated" not in str(error):
-            raise
-    return [*torch.autograd.grad(ends, leaves, weights, allow_unused=True)]
+    return [*torch.autograd.grad(ends, leaves, weights, retain_graph=True, allow_unused=True)]
 
 
 def _with_history(values: list[Any]) -> list[torch.Tensor]:
