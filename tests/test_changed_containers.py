@@ -120,7 +120,8 @@ instance namespace module class
     functools.reduce(getattr, ['a'], v); {**vars(v)}.get('zz'); type.__dir__(type(v)) and len(dir(v))
 nested
     copy.deepcopy(v); repr(v); v == [[1], {'a': [2]}]; operator.itemgetter(0)(v)[0]
-    functools.reduce(operator.getitem, [1, 'a'], v); v in [[[1], {'a': [2]}]]; (v,) == ([[1], {'a': [2]}],); {'k': v} == {'k': [[1], {'a': [2]}]}; max([v[0], [3]])
+    functools.reduce(operator.getitem, [1, 'a'], v)
+    v in [[[1], {'a': [2]}]]; (v,) == ([[1], {'a': [2]}],); {'k': v} == {'k': [[1], {'a': [2]}]}; max([v[0], [3]])
     '{0[0][0]}'.format(v); '%s' % (v,); pprint.pformat(v); repr({'k': v}); len(str(v)); [*itertools.starmap(max, [v[:1]])]
 """
 
