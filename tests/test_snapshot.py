@@ -233,7 +233,7 @@ CHANGES: list[tuple[Change, str]] = [
     (put("settings", "value", 2.5), NEW),
     (put("settings", "other", 2.5), HIT),
     (do("w.settings.__dict__.clear(); w.settings.value = 9.0"), NEW),
-    (put("", "referent", None), HIT),  # the record keeps it alive
+    (put("", "referent", None), NEW),
     # modules of torch
     (do("w.net.scale = 3.0"), NEW),
     (do("w.net.first = nn.Linear(4, 4)"), NEW),

@@ -65,6 +65,20 @@ def keys_match(container: Any, keys: tuple[Any, ...]) -> bool:
     return all(map(same_key, iterator, keys))
 
 
+def members_match(container: Any, keys: tuple[Any, ...]) -> bool:
+    """As `keys_match`, but the members of a set come in any order: in another process it is another one."""
+    base: Any = next(base for base in (dict, set, frozenset) if issubclass(type(container), base))
+    if base is dict:
+        return keys_match(container, keys)
+    left = [*keys]
+    for member in base.__iter__(container):
+        place = next((place for place, key in enumerate(left) if same_key(member, key)), None)
+        if place is None:
+            return False
+        del left[place]
+    return not left
+
+
 def _ordered(container: dict[Any, Any]) -> Any:
     import collections
 

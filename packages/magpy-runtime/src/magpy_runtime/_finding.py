@@ -18,7 +18,7 @@ import torch
 from . import iterators
 from ._archive import class_hash, code_hash
 from ._building import build
-from ._checks import ABSENT, cell_get, dict_get, guard_helpers, keys_match, member_get, same_value
+from ._checks import ABSENT, cell_get, dict_get, guard_helpers, member_get, members_match, same_value
 from .capture import instance_dict, super_lookup, type_lookup
 
 _ABSENT_WHY: Final = "is not there"
@@ -96,7 +96,7 @@ def question(name: str, args: tuple[Any, ...]) -> Callable[[Any], Any]:
             asked, arg = (iterators.ahead if name == "ahead" else iterators.part), args[0]
             return lambda obj: asked(obj, arg)
         case "keys":
-            return lambda obj: keys_match(obj, args)
+            return lambda obj: members_match(obj, args)  # who saw the order of a set is not saved
         case "attribute":
             return operator.attrgetter(*args)
         case "method":
