@@ -15,6 +15,7 @@ from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbin
 from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, instance_dict
 
+from . import _torch
 from ._attributes import Pending
 from ._called import BINDING, CalledRules, is_call, unwrapped
 from ._describe import describe
@@ -290,6 +291,8 @@ class CallRules(CalledRules):
             self.mode_fact(function, args)
         if not annotation.pure_closure or annotation.effect:
             raise self.boundary("impure-call", describe(function))
+        if _torch.of_numpy_scalars(function):
+            self.scalar_errors(function, args, keywords)
         if keywords and is_call(function):  # whose they are is not known where the callable is looked at
             raise self.boundary("unannotated-call", describe(function))
         form = annotation
@@ -345,6 +348,12 @@ class CallRules(CalledRules):
             copied[1] = frozenset(copied[1]) if type(copied[1]) is tuple else copied[1]
         rest = tuple(copied[1 : len(args)])
         return Pending(node, function, rest, dict(zip(keywords, copied[len(args) :], strict=True)))
+
+    def scalar_errors(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Numpy calculates with plain numbers: of errors it warns, raises or says nothing, as it was told to."""
+        if all(map(is_atom, args)) and all(map(is_atom, keywords.values())):
+            if _torch.meets_error(function, args, keywords):
+                raise self.boundary("impure-call", f"an error of floating point in {describe(function)}")
 
     def mode_fact(self, function: Any, args: tuple[Any, ...]) -> None:
         """A mode of torch was read: a fact of its own, unless torch's guard of the global state looks at it."""
@@ -451,6 +460,8 @@ class CallRules(CalledRules):
         if name == "__mod__" and issubclass(type(obj), (str, bytes)) and self.asks_for_keys(obj, others[0]):
             raise self.boundary("unannotated-call", f"% of a {type(others[0]).__qualname__}")
         if is_atom(obj):
+            if type(obj) in _torch.NUMPY_SCALARS:
+                self.scalar_errors(getattr(type(obj), name, None), (obj, *others), {})
             for other in others:
                 if not is_atom(other) and self.find(other) is not None and not self.info(type(other)).tensor:
                     self.read(other, Read.DEEP if self.info(type(other)).base else Read.TYPE)
@@ -461,10 +472,10 @@ class CallRules(CalledRules):
         if type(found) is types.FunctionType:
             self.asked(name, found)
             return None
-        if found is NULL or info.tensor:
-            return None
         if found is _GETSTATE:
             self.read_state(obj)
+        if found is NULL or info.tensor:
+            return None
         if info.base is None and any(self.info(type(other)).tensor for other in others):
             return None  # a number's own method declines a tensor; the tensor's is reported by the function mode
         annotation = self.registry.lookup(found)
@@ -492,7 +503,8 @@ class CallRules(CalledRules):
         node = self.find(obj)
         if node is None or not node.external:
             return
-        self.no_hidden_state(type(obj))
+        if not self.info(type(obj)).tensor:
+            self.no_hidden_state(type(obj))
         place = self.dictionary(node, obj)
         if place is not None:
             self.read_items(*place)

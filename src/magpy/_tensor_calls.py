@@ -13,6 +13,7 @@ from . import _torch
 from ._attributes import SKIP
 from ._describe import describe
 from ._script import NotInlinedError, Operand, inline
+from ._state import is_atom
 from ._tensors import TensorRules
 
 _READS: Final = frozenset({"is_grad_enabled", "autocast_decrement_nesting_", "current_device"})
@@ -23,6 +24,10 @@ _MODE_SETTERS: Final = frozenset(
         "autocast_decrement_nesting", "clear_autocast_cache",
     }
 )  # fmt: skip
+
+
+_NESTED: Final = 20
+"""How deep the arguments of a refused call are looked into."""
 
 
 class TensorCallRules(TensorRules):
@@ -73,7 +78,7 @@ class TensorCallRules(TensorRules):
         if op.kind is OpKind.METADATA:
             return None
         if op.kind is not OpKind.STATE:
-            return functools.partial(self.must_be_reported, function, self.reported)
+            return functools.partial(self.must_be_reported, function, (*args, *keywords.values()), self.reported)
         before = self.state_events
         done = self.state_call(function, args, keywords)
 
@@ -83,10 +88,26 @@ class TensorCallRules(TensorRules):
 
         return unless_reported
 
-    def must_be_reported(self, function: Any, before: int, outputs: tuple[Any, ...] | None) -> None:
-        """An operator was called: if torch did not report it, nobody knows what it did."""
-        if outputs is not None and self.reported == before and not self.muted:
+    def must_be_reported(
+        self, function: Any, args: tuple[Any, ...], before: int, outputs: tuple[Any, ...] | None
+    ) -> None:
+        """An operator was called: if torch did not report it, it refused its arguments or nobody knows what it did."""
+        if self.reported != before or self.muted:
+            return
+        if outputs is not None:
             raise self.boundary("unknown-tensor", f"{describe(function)}, which torch does not report")
+        for arg in args:
+            self.refused(arg, 0)
+
+    def refused(self, arg: Any, depth: int) -> None:
+        """Torch has looked at an argument, and into it, before it refused the call."""
+        if depth > _NESTED:
+            raise self.boundary("opaque-object", "a deep argument of a refused call")
+        if is_atom(arg):
+            return
+        self.touch(arg)
+        for element in self.members(arg):
+            self.refused(element, depth + 1)
 
     reported = 0
 

@@ -27,12 +27,16 @@ from ._tensor_names import COUNTED_BY_SHAPE, COVERED, RANK, REDUCTIONS, SHAPED_B
 
 ATOMS.update(_torch.ATOM_TYPES)
 ATOMS.update(_torch.NUMPY_SCALARS)
+_MAKERS: Final = frozenset({"tensor", "as_tensor", "asarray", "new_tensor"})
+"""Operators that take the type of what they make from numpy's scalars; all others get plain numbers of these."""
 _TENSOR: Final = Key(EdgeKind.TENSOR)
 
 
 class TensorRules(SpecialRules):
     """Rules for torch's operators."""
 
+    making = False
+    scalars = False
     tensor_types = (torch.Tensor,)
     tensor_classes = frozenset(_torch.PLAIN_TENSORS)
 
@@ -67,6 +71,8 @@ class TensorRules(SpecialRules):
 
     def query(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """A call that asks for function modes gets the answer that it would get without ours."""
+        for arg in (*args, *keywords.values()):
+            self.read(arg, Read.ITEMS)
         if not self.mode_on:
             return None
         self.switch_off()
@@ -123,13 +129,19 @@ class TensorRules(SpecialRules):
             self.offsets(args)
         if kind is OpKind.INPLACE or "out" in kwargs:
             self.histories((*args[:1], kwargs.get("out")))
+        self.making = name_of(function) in _MAKERS
+        self.scalars = False
         fx_args = tuple([self.argument(arg) for arg in shown])
         fx_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
+        typed = self.making and self.scalars
+        self.making = False
         where = self.user_where()
         if self.dynamic and any(each in self.dynamic for each in _nodes((fx_args, fx_kwargs))):
             dynamic = True
             self.check_dynamic(function, kwargs)
         out = run(*args, **kwargs)
+        if typed and len(args) == 1 + (name_of(function) == "new_tensor") and kwargs.get("dtype") is None:
+            fx_kwargs["dtype"] = out.dtype
         node = self.operators.call(function, fx_args, fx_kwargs, where)
         place = self.recorder.pending()[-1:]
         self.operators.places.update((node.name, each) for each in place)
@@ -395,7 +407,11 @@ class TensorRules(SpecialRules):
                 self.read_items(node, arg)
             return {key: self.argument(value) for key, value in dict.items(arg)}
         if kind in _torch.NUMPY_SCALARS:
-            return arg.item()
+            self.scalars = True
+            number = arg.item()
+            if not self.making and (type(number) is bool or (type(number) is complex and not isinstance(arg, complex))):
+                raise self.boundary("unannotated-call", f"an operator gets a {kind.__name__} of numpy")
+            return number
         if issubclass(type(arg), int):
             return int.__pos__(arg)
         if issubclass(type(arg), float):

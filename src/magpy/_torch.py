@@ -34,6 +34,7 @@ MODE_QUERIES: Final[tuple[Any, ...]] = tuple(
         "_len_torch_function_stack",
         "_is_torch_function_enabled",
         "_is_torch_function_all_disabled",
+        "_is_torch_function_mode_enabled",
     )
     if hasattr(torch._C, name)
 )
@@ -61,6 +62,29 @@ NUMPY_SCALARS: Final[tuple[type, ...]] = (
         | {type(_numpy.dtype(each)) for each in _numpy.sctypeDict.values()}
     )
 )
+
+
+def of_numpy_scalars(function: Any) -> bool:
+    """Whether a callable is numpy's and calculates with scalars: a universal function, a type, a method."""
+    if _numpy is None:
+        return False
+    owner = getattr(function, "__objclass__", function)
+    return type(function) is _numpy.ufunc or (isinstance(owner, type) and issubclass(owner, _numpy.generic))
+
+
+def meets_error(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+    """Whether a calculation of numpy's meets an error that it warns of, raises or ignores as it is told to."""
+    if _numpy is None or function is None:
+        return False
+    with _numpy.errstate(all="raise"):
+        try:
+            function(*args, **keywords)
+        except FloatingPointError:
+            return True
+        except Exception:
+            return False
+    return False
+
 
 OPERATORS: Final = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 FUNCTION_APPLY: Final = torch._C._FunctionBase.__dict__.get("apply")
