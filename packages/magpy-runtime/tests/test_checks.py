@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from magpy_runtime import ABSENT, ModeCheck, TensorCheck, guard_helpers, memory_places, metadata
+from magpy_runtime._checks import members_match
 
 HELPERS = guard_helpers()
 same_value = HELPERS["same_value"]
@@ -307,3 +308,10 @@ def test_helpers_are_functions_by_their_names():
     assert HELPERS["ABSENT"] is ABSENT
     assert all(callable(value) for name, value in HELPERS.items() if name != "ABSENT")
     assert guard_helpers() is not HELPERS
+
+
+def test_members_of_a_set_come_in_any_order() -> None:
+    assert members_match({"a", "b", 1}, (1, "b", "a"))
+    assert not members_match({"a", "b"}, ("a", "c")) and not members_match({"a"}, ("a", "b"))
+    assert not members_match({True}, (1,)) and members_match(frozenset(), ())
+    assert members_match({"a": 1, "b": 2}, ("a", "b")) and not members_match({"a": 1, "b": 2}, ("b", "a"))
