@@ -464,6 +464,8 @@ def _asks(obj: Any, key: Key) -> Callable[[], Any]:
             return lambda: obj.cell_contents
         case EdgeKind.MEMBER:
             return lambda: member_get(obj, key.arg)
+    if base is dict:  # a subscript of a subclass would run its `__missing__`
+        return lambda: dict.get(obj, key.arg)
     return lambda: base.__getitem__(obj, key.arg)
 
 

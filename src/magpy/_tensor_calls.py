@@ -73,7 +73,8 @@ class TensorCallRules(TensorRules):
         if op.kind is OpKind.METADATA:
             return None
         if op.kind is not OpKind.STATE:
-            return functools.partial(self.must_be_reported, function, self.reported)
+            given = (*args, *keywords.values())
+            return functools.partial(self.must_be_reported, function, self.reported, given)
         before = self.state_events
         done = self.state_call(function, args, keywords)
 
@@ -83,10 +84,28 @@ class TensorCallRules(TensorRules):
 
         return unless_reported
 
-    def must_be_reported(self, function: Any, before: int, outputs: tuple[Any, ...] | None) -> None:
-        """An operator was called: if torch did not report it, nobody knows what it did."""
-        if outputs is not None and self.reported == before and not self.muted:
+    def must_be_reported(
+        self, function: Any, before: int, given: tuple[Any, ...], outputs: tuple[Any, ...] | None
+    ) -> None:
+        """An operator was called: if torch did not report it, nobody knows what it did, or it declined what it was given."""
+        if self.reported != before or self.muted:
+            return
+        if outputs is not None:
             raise self.boundary("unknown-tensor", f"{describe(function)}, which torch does not report")
+        for each in given:
+            self._looked_at(each)
+
+    def _looked_at(self, obj: Any) -> None:
+        if self.info(type(obj)).tensor:
+            self.touch(obj)
+        elif self.info(type(obj)).base is not None and id(obj) not in self.reading:
+            self.read(obj, Read.ITEMS)
+            self.reading.add(id(obj))
+            try:
+                for each in self.members(obj):
+                    self._looked_at(each)
+            finally:
+                self.reading.discard(id(obj))
 
     reported = 0
 
