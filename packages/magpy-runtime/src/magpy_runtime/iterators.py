@@ -63,7 +63,9 @@ def remaining(iterator: Any) -> tuple[Any, ...]:
     container, index = parts[1][0], parts[2]  # a copy would be made by the `__iter__` of a subclass
     if kind is not _REVERSED_LIST:
         return tuple(base.__getitem__(container, slice(index, None)))
-    return tuple(list.__getitem__(container, slice(index, None, -1))) if index < list.__len__(container) else ()
+    if not 0 <= index < list.__len__(container):
+        return ()
+    return tuple(list.__getitem__(container, slice(index, None, -1)))
 
 
 def _copy(iterator: Any) -> Any:
