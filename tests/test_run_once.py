@@ -138,6 +138,27 @@ def test_what_varied_is_asked_without_missing(base: str) -> None:
     assert log == []
 
 
+class Added(float):
+    def __add__(self, other: Any) -> Any:
+        log.append("add")
+        return 7.0
+
+
+def test_what_varied_is_asked_without_operators_of_the_program() -> None:
+    def f(x: torch.Tensor) -> Any:
+        holder["value"] += 1
+        return x * 2
+
+    holder: dict[str, Any] = {"value": 3.5}
+    compiled = magpy.compile(f, backend="eager")
+    for _ in range(4):
+        compiled(torch.ones(2))
+    holder["value"] = Added(1.0)
+    log.clear()
+    compiled(torch.ones(2))
+    assert (holder["value"], log) == (7.0, ["add"])
+
+
 def test_an_operator_that_declines_its_arguments_read_them() -> None:
     size: list[Any] = [[1], 2]
     value = torch.ones(3)
