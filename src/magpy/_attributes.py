@@ -9,6 +9,7 @@ from typing import Any, Final
 from magpy_refgraph import Atom, EdgeKind, Effect, Key, Node
 from magpy_runtime.capture import NULL, instance_dict, type_lookup
 
+from ._describe import describe
 from ._state import State, is_atom, is_mutable_type
 
 _TUPLE_GETTER: Final = type(collections.namedtuple("_P", "x").x)  # type: ignore[attr-defined]
@@ -23,7 +24,7 @@ SKIP: Final = object()
 class Pending:
     """An effect that is recorded once its operation has succeeded."""
 
-    __slots__ = ("args", "changes", "function", "key", "keywords", "node", "versioned")
+    __slots__ = ("args", "before", "changes", "function", "key", "keywords", "node", "versioned")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Pending:
         self.key = key
         self.changes = value
         self.versioned = versioned
+        self.before = -1
 
 
 class AttributeRules(State):
@@ -299,7 +301,7 @@ class AttributeRules(State):
                 key = Key(EdgeKind.MEMBER, name)
                 if value is NULL:
                     self.member(node, obj, name, found)
-                return Pending(node, function, args, key=key, value=value)
+                return self.announced(node, function, args, key=key, value=value)
             if kind is types.GetSetDescriptorType:
                 if info.tensor:
                     return None  # torch's function mode reports it
@@ -318,7 +320,7 @@ class AttributeRules(State):
         if value is NULL or place.index in self.complete or place.index in self.scrambled:
             self.read_item(place, dictionary, name)
         self.snapshot(place, dictionary)
-        return Pending(node, function, args, key=key, value=value, versioned=place)
+        return self.announced(node, function, args, key=key, value=value, versioned=place)
 
     def set_class_attribute(self, obj: type, name: str, value: Any) -> Pending | None:
         """`type.__setattr__`: looks the metaclass up, then changes the class's dictionary."""
@@ -336,7 +338,7 @@ class AttributeRules(State):
         if value is NULL:
             self.lookup(obj, name)
         function = type.__delattr__ if value is NULL else type.__setattr__
-        return Pending(
+        return self.announced(
             node, function, (name,) if value is NULL else (name, value), key=Key(EdgeKind.CLASS, name), value=value
         )
 
@@ -355,7 +357,15 @@ class AttributeRules(State):
             if state.key is None:
                 raise self.boundary("exception", f"{state.function.__qualname__} failed half way")
             return
+        if 0 <= state.before < len(self.graph.effects):  # to replay both would run that code once more
+            raise self.boundary("opaque-object", f"{describe(state.function)} calls Python code that changes something")
         self.record(state)
+
+    def announced(self, *args: Any, **kwargs: Any) -> Pending:
+        """An effect of the instruction that comes. See `Pending`."""
+        pending = Pending(*args, **kwargs)
+        pending.before = len(self.graph.effects)
+        return pending
 
     def record(self, pending: Pending) -> None:
         """Add an effect to the graph, with the version that it makes."""

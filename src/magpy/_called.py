@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from magpy_annotations import Annotation, Read, Registry, unbind
 from magpy_refgraph import EdgeKind, Key
 from magpy_runtime.capture import NULL
+from magpy_runtime.iterators import INDEXED_ITERATORS, ahead
 
 from ._describe import describe
 from ._reading import GETTERS, NOTHING, PEEKED, ReadingRules
@@ -168,8 +169,15 @@ class CalledRules(ReadingRules):
         """A map or filter is advanced by one: its function gets the next element of what it goes over."""
         function, *iterators = iterator.__reduce__()[1]
         if all(type(each) in PEEKED for each in iterators):
-            heads = tuple((next(copy.copy(each), None),) for each in iterators)
+            heads = tuple((self._head(each),) for each in iterators)
             self.called(function, heads, type(iterator))
+
+    def _head(self, iterator: Any) -> Any:
+        """What an iterator gives next, None if nothing."""
+        if type(iterator) not in INDEXED_ITERATORS:
+            return next(copy.copy(iterator), None)
+        found = ahead(iterator, 0)
+        return None if found is NULL else found
 
     def exact_calls(self, caller: Any, others: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
         """The arguments with which C code will call a function, call by call; None where nobody knows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 import types
@@ -16,7 +17,6 @@ from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, instance_dict
 
 from . import _torch
-from ._attributes import Pending
 from ._called import BINDING, CalledRules, is_call, unwrapped
 from ._describe import describe
 from ._reading import GETTERS, ITERATORS, NOTHING
@@ -306,6 +306,8 @@ class CallRules(CalledRules):
                 raise self.boundary("impure-call", describe(function))
             inputs = form.bind(len(args), keywords) or ()
         values = (*args, *keywords.values())
+        if getattr(function, "__objclass__", None) is collections.OrderedDict:
+            self.ordered(type(values[0]))
         pending = None
         for index, each in enumerate(inputs):
             value = values[index]
@@ -347,7 +349,14 @@ class CallRules(CalledRules):
                 raise self.boundary("unannotated-call", f"{describe(function)} of a {type(values[1]).__qualname__}")
             copied[1] = frozenset(copied[1]) if type(copied[1]) is tuple else copied[1]
         rest = tuple(copied[1 : len(args)])
-        return Pending(node, function, rest, dict(zip(keywords, copied[len(args) :], strict=True)))
+        return self.announced(node, function, rest, dict(zip(keywords, copied[len(args) :], strict=True)))
+
+    def ordered(self, tp: type) -> None:
+        """The methods of `OrderedDict` go through those of a subclass."""
+        if is_mutable_type(tp):
+            self.protocol(tp)
+            for name in ("items", "keys"):
+                self.lookup(tp, name)
 
     def scalar_errors(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Numpy calculates with plain numbers: of errors it warns, raises or says nothing, as it was told to."""

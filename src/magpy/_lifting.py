@@ -423,6 +423,13 @@ class Survey:
                 return f": numbers.append({number})" if number in self._keys else ": return"
 
             source = _RETURNS.sub(question, self._source)
+            # What follows a type that does not hold would run operators of a class of the program.
+            source = re.sub(
+                r"^    if type\((\w+)\) is not (int|float): numbers\.append\(\d+\)",
+                r"\g<0>\n    if type(\1) not in (int, float, bool): return",
+                source,
+                flags=re.M,
+            )
             source = source.replace(
                 "def guard(args, kwargs):", "def survey(args, kwargs, numbers, found, tensors_differ):", 1
             )
@@ -464,6 +471,8 @@ def _asks(obj: Any, key: Key) -> Callable[[], Any]:
             return lambda: obj.cell_contents
         case EdgeKind.MEMBER:
             return lambda: member_get(obj, key.arg)
+    if base is dict:  # a subscript of a subclass would run its `__missing__`
+        return lambda: dict.get(obj, key.arg)
     return lambda: base.__getitem__(obj, key.arg)
 
 

@@ -84,8 +84,10 @@ def size_key(path: Any, dim: int) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be lifted."""
-    return type(value) is float or (type(value) is int and -_BOUND < value < _BOUND)
+    """Whether a value can be lifted. A copy of a NaN would be found to differ from it, by its hash among others."""
+    if type(value) is float:
+        return value == value
+    return type(value) is int and -_BOUND < value < _BOUND
 
 
 def is_liftable(value: Any) -> bool:

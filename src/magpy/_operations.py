@@ -90,7 +90,7 @@ class OperationRules(UseRules):
         node = self.find(cell)
         if node is None or not node.external:
             return None
-        return Pending(node, set_cell, (inputs[0],), key=_CELL, value=inputs[0])
+        return self.announced(node, set_cell, (inputs[0],), key=_CELL, value=inputs[0])
 
     def delete_cell(self, inputs: tuple[Any, ...], index: int) -> Pending | None:
         """Before a closure's variable is deleted."""
@@ -99,7 +99,7 @@ class OperationRules(UseRules):
         if node is None or not node.external:
             return None
         self.follow(node, _CELL, cell_content(cell))
-        return Pending(node, clear_cell, (), key=_CELL, value=NULL)
+        return self.announced(node, clear_cell, (), key=_CELL, value=NULL)
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class OperationRules(UseRules):
                 return self.call_class_getitem(container)
             return self.special(container, "__getitem__", (key,))
         self.item(container, key)
-        if info.base is dict and tp is not dict and key not in container:
+        if info.base is dict and tp is not dict and not dict.__contains__(container, key):
             return self.missing(container, key)
         return None
 
@@ -331,13 +331,13 @@ class OperationRules(UseRules):
             if value is NULL or node.index in self.complete or node.index in self.scrambled:
                 self.read_item(node, container, key)
             self.snapshot(node, container)
-            return Pending(node, function, args, key=self.item_key(key), value=value)
+            return self.announced(node, function, args, key=self.item_key(key), value=value)
         self.snapshot(node, container)
         self.read_items(node, container)
         if type(key) is slice and value is not NULL:
             self.iterated(value)
             args = (key, self.frozen(value))
-        return Pending(node, function, args)
+        return self.announced(node, function, args)
 
     def load_slice(self, inputs: tuple[Any, ...], arg: Any) -> Any:
         """Before `container[start:stop]` (3.12 and later)."""

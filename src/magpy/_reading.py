@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import copy
 import functools
 import operator
 import types
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from magpy_annotations import Read
 from magpy_refgraph import EdgeKind, Key, Node
+from magpy_runtime import iterators
 from magpy_runtime.capture import NULL, type_lookup
 from magpy_runtime.iterators import PLAIN_ITERATORS
 
@@ -292,7 +292,7 @@ class ReadingRules(IteratorRules):
         """What an iterator over, or a view of, a builtin container will yield, without advancing it; else None."""
         if type(obj) in VIEWS:
             return tuple(obj)
-        return tuple(copy.copy(obj)) if type(obj) in PEEKED else None
+        return iterators.remaining(obj) if type(obj) in PEEKED else None
 
     def asked(self, name: str, found: Any) -> None:
         """C code calls the special method `name`, which is `found`. See `UseRules`."""

@@ -80,6 +80,8 @@ class SpecialRules(OperationRules):
             globals: self.builtin_globals,
             __build_class__: self.class_statement,
             warnings.warn: self.warn,
+            operator.setitem: self.set_item_in_c,
+            operator.delitem: self.set_item_in_c,
             operator.is_: self.is_in_c,
             operator.is_not: self.is_in_c,
             id: self.identity_number,
@@ -122,6 +124,12 @@ class SpecialRules(OperationRules):
     def metaclass_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`type.__call__`, called by name."""
         return self.call_class(args[0], args[1:], keywords)
+
+    def set_item_in_c(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`operator.setitem` and `operator.delitem`, which raise if they get anything else."""
+        if keywords or len(args) not in (2, 3):
+            return None
+        return self.set_item(args[0], args[1], args[2] if len(args) > 2 else NULL)
 
     def builtin_globals(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """`globals()`."""
@@ -380,7 +388,7 @@ class SpecialRules(OperationRules):
         if frame is None:
             raise self.boundary("impure-call", "warnings.warn without a frame to blame")
         place = (frame.f_globals, message, category, frame.f_code.co_filename, frame.f_lineno)
-        return Pending(self.pin(_WARNINGS), replay_warning, place)
+        return self.announced(self.pin(_WARNINGS), replay_warning, place)
 
 
 class _Registry:

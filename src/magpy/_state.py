@@ -12,6 +12,7 @@ import re
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any, Final
 
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Key, Node, RefGraph, Target, same_value
@@ -94,14 +95,21 @@ def is_nan(value: Any) -> bool:
     return issubclass(kind, complex) and bool(complex.__ne__(value, value))
 
 
+_PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
+    str: str.__str__,
+    int: int.__pos__,
+    float: float.__pos__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    complex: complex.__pos__,
+}
+"""What gives the plain value of a subclass's instance without running code of the subclass."""
+
+
 def plain_value(value: Any) -> Any:
     """The number or string that an instance of a subclass of one is; None for other objects."""
-    if issubclass(type(value), str):
-        return str.__str__(value)
-    bases: tuple[Any, ...] = (int, float, bytes, complex)
-    for base in bases:
+    for base, plain in _PLAIN.items():
         if issubclass(type(value), base):
-            return base.__new__(base, value)
+            return plain(value)
     return None
 
 

@@ -106,6 +106,8 @@ class TensorCallRules(TensorRules):
         if is_atom(arg):
             return
         self.touch(arg)
+        if self.info(type(arg)).base is not None:
+            self.read(arg, Read.ITEMS)
         for element in self.members(arg):
             self.refused(element, depth + 1)
 

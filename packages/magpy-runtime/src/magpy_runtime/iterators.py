@@ -53,7 +53,19 @@ def remaining(iterator: Any) -> tuple[Any, ...]:
     Raises:
         RuntimeError: a dictionary or a set has changed its size.
     """
-    return tuple(_copy(iterator))
+    kind = type(iterator)
+    base: Any = list if kind is _REVERSED_LIST else _INDEXED.get(kind)
+    if base is None:
+        return tuple(_copy(iterator))
+    parts = iterator.__reduce__()
+    if len(parts) < 3:
+        return ()
+    container, index = parts[1][0], parts[2]  # a copy would be made by the `__iter__` of a subclass
+    if kind is not _REVERSED_LIST:
+        return tuple(base.__getitem__(container, slice(index, None)))
+    if not 0 <= index < list.__len__(container):
+        return ()
+    return tuple(list.__getitem__(container, slice(index, None, -1)))
 
 
 def _copy(iterator: Any) -> Any:

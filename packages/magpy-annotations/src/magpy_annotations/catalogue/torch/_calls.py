@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -68,7 +68,14 @@ def _tensor_places(name: str) -> tuple[frozenset[int], frozenset[str]] | None:
 def _holds_tensor(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return True
-    return isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value)
+    return any(isinstance(each, torch.Tensor) for each in _elements(value))
+
+
+def _elements(value: Any) -> Iterator[Any]:
+    """The elements of a list or tuple, without running code of a subclass; none of anything else."""
+    if isinstance(value, list):
+        return list.__iter__(value)
+    return tuple.__iter__(value if isinstance(value, tuple) else ())
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any = None) -> Any:
@@ -96,9 +103,7 @@ def _index_tensors(index: Any) -> list[torch.Tensor]:
         # A bound is always read.
         bounds = [each for each in (index.start, index.stop, index.step) if isinstance(each, torch.Tensor)]
         return [torch.empty((), dtype=torch.int64, device="meta") for _ in bounds]
-    if isinstance(index, list | tuple):
-        return [tensor for each in index for tensor in _index_tensors(each)]
-    return []
+    return [tensor for each in _elements(index) for tensor in _index_tensors(each)]
 
 
 def _where(node: OpNode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpNode:
