@@ -7,16 +7,13 @@ import functools
 import operator
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
-
-import torch
 
 from magpy_annotations import Annotation, Input, Read, Registry, Relation, unbind
 from magpy_refgraph import Atom, EdgeKind, Key
 from magpy_runtime.capture import NULL, instance_dict
 
-from . import _torch
 from ._called import BINDING, CalledRules, is_call, unwrapped
 from ._describe import describe
 from ._reading import GETTERS, ITERATORS, NOTHING
@@ -129,7 +126,7 @@ class CallRules(CalledRules):
                 node = self.find(function)
                 if node is not None and node.external:
                     self.held_by_identity.add(node.index)
-                elif not issubclass(kind, torch.nn.Module):
+                elif not issubclass(kind, self.modules):
                     raise self.boundary("opaque-object", "an object that was compiled during the call")
                 function = target(function)
                 self.pin(function)
@@ -291,7 +288,7 @@ class CallRules(CalledRules):
             self.mode_fact(function, args)
         if not annotation.pure_closure or annotation.effect:
             raise self.boundary("impure-call", describe(function))
-        if _torch.of_numpy_scalars(function):
+        if self.of_numpy_scalars(function):
             self.scalar_errors(function, args, keywords)
         if keywords and is_call(function):  # whose they are is not known where the callable is looked at
             raise self.boundary("unannotated-call", describe(function))
@@ -361,8 +358,16 @@ class CallRules(CalledRules):
     def scalar_errors(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Numpy calculates with plain numbers: of errors it warns, raises or says nothing, as it was told to."""
         if all(map(is_atom, args)) and all(map(is_atom, keywords.values())):
-            if _torch.meets_error(function, args, keywords):
+            if self.meets_error(function, args, keywords):
                 raise self.boundary("impure-call", f"an error of floating point in {describe(function)}")
+
+    def of_numpy_scalars(self, function: Any) -> bool:
+        """Whether numpy calculates with scalars in a callable. See `TensorRules`."""
+        return False
+
+    def meets_error(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        """Whether a calculation of numpy's meets an error of floating point. See `TensorRules`."""
+        return False
 
     def mode_fact(self, function: Any, args: tuple[Any, ...]) -> None:
         """A mode of torch was read: a fact of its own, unless torch's guard of the global state looks at it."""
@@ -457,6 +462,8 @@ class CallRules(CalledRules):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     dispatchers: frozenset[type] = frozenset()
+    modules: tuple[type, ...] = ()
+    numpy_scalars: Collection[type] = ()
     native_callables: frozenset[type] = frozenset()
 
     def mapped(self, iterator: Any, function: Any) -> None:
@@ -469,7 +476,7 @@ class CallRules(CalledRules):
         if name == "__mod__" and issubclass(type(obj), (str, bytes)) and self.asks_for_keys(obj, others[0]):
             raise self.boundary("unannotated-call", f"% of a {type(others[0]).__qualname__}")
         if is_atom(obj):
-            if type(obj) in _torch.NUMPY_SCALARS:
+            if type(obj) in self.numpy_scalars:
                 self.scalar_errors(getattr(type(obj), name, None), (obj, *others), {})
             for other in others:
                 if not is_atom(other) and self.find(other) is not None and not self.info(type(other)).tensor:

@@ -39,6 +39,8 @@ class TensorRules(SpecialRules):
     scalars = False
     tensor_types = (torch.Tensor,)
     tensor_classes = frozenset(_torch.PLAIN_TENSORS)
+    modules = (torch.nn.Module,)
+    numpy_scalars = _torch.NUMPY_SCALARS
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,6 +59,14 @@ class TensorRules(SpecialRules):
         self.hash_codes.add(torch.Tensor.__hash__.__code__)
         self.add_specials(dict.fromkeys(_torch.MODE_QUERIES, self.query))
         self.add_specials({torch.Tensor.__hash__: self.tensor_hash})
+
+    def of_numpy_scalars(self, function: Any) -> bool:
+        """Whether numpy calculates with scalars in a callable."""
+        return _torch.of_numpy_scalars(function)
+
+    def meets_error(self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+        """Whether a calculation of numpy's meets an error of floating point."""
+        return _torch.meets_error(function, args, keywords)
 
     def switch_on(self) -> None:
         """Let torch report its operators on this thread."""
