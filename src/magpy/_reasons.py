@@ -41,8 +41,9 @@ _TABLE = (
     ),
     Reason(
         slug="backend-failed",
-        message="the backend could not compile the operator graph: {detail}",
-        advice="Try backend='eager' to see whether the graph itself is sound, and report the backend's error.",
+        message="the backend could not compile the operator graph, or the graph raised: {detail}",
+        advice="Nothing needs to be done where the program handles an operator's error; the call is recorded anew. Else try "
+        "backend='eager' to see whether the graph itself is sound, and report the backend's error.",
     ),
     Reason(
         slug="backend-operator",
