@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from random_words import DICTS, KEYS, LISTS, MORE, NUMBERS, OBJECTS, TENSORS
+from random_words import CHANGES, DICTS, KEYS, LISTS, MORE, NUMBERS, OBJECTS, TENSORS
 
 
 class Writer:
@@ -339,142 +339,7 @@ class Writer:
     # -- what happens between the calls --------------------------------------------------------------------------------
 
     def change(self) -> str:
-        kind = self.upto(0, 8)
-        if kind <= 1:
-            return self.pick(
-                "n = 1",
-                "n = 3",
-                "n += 1",
-                "G_n = 1",
-                "G_n += 1",
-                "box.n = 1",
-                "box.n = 5",
-                "net.n = 1",
-                "Box.scale = 2",
-                "Box.scale = 3",
-                "set_n(5)",
-                "set_n(1)",
-                "bag.scale = 4",
-                "net.eval()",
-                "net.train()",
-            )
-        if kind == 2:
-            return self.pick(
-                "x = torch.arange(9.0).view(3, 3)",
-                "x = torch.ones(3)",
-                "x = y",
-                "y = x",
-                "y = x[0]",
-                "x = G_t",
-                "y = box.t",
-                "G_t = y",
-                "x = x.double()",
-                "y = x.t()[:, 0]",
-                "x = torch.ones(3, 3, requires_grad=True)",
-                "y = y.clone()",
-                "set_t(x)",
-                "set_t(G_t)",
-                "y = net.buf",
-                "box.t = x",
-                "x = net.l.weight",
-                "net.t = x",
-                "x = torch.arange(9.0).view(3, 3).t()",
-                "x = x.detach()",
-                "y = torch.zeros(3)[:]",
-            )
-        if kind == 3:
-            return self.pick(
-                "x.add_(1)",
-                "y.data.mul_(2)",
-                "G_t.fill_(3)",
-                "net.l.weight.data.mul_(2)",
-                "net.buf.zero_()",
-                "box.t.data.sub_(1)",
-                "net.l.weight.requires_grad_(False)",
-                "queue.append(1)",
-                "groups.clear()",
-                "counts.clear()",
-                "ordered.clear()",
-                "ordered.update(c=1, a=2)",
-                "net.l.weight.requires_grad_()",
-                "y.requires_grad_()",
-                "net.zero_grad()",
-            )
-        if kind == 4:
-            return self.pick(
-                "xs.append(3)",
-                "xs = list(xs)",
-                "xs = G_l",
-                "xs = [1, 2]",
-                "G_l = xs",
-                "box.items = xs",
-                "bag.items = box.items",
-                "xs.clear()",
-                "G_l[:] = [1, 2, 3]",
-                "G_l.append(xs)",
-                "Box.shared = xs",
-                "Box.shared = []",
-                "d['a'] = xs",
-                "net.hist = []",
-                "net.hist = xs",
-                "set_l(G_l)",
-                "set_l([])",
-                "xs[:] = [2, 1]",
-                "net.hist.clear()",
-            )
-        if kind == 5:
-            return self.pick(
-                "d = {'a': [1], 'b': 2}",
-                "d = G_d",
-                "G_d = box.d",
-                "d['b'] = 1",
-                "d.pop('a', None)",
-                "d = {'c': 3, 'a': xs}",
-                "net.cache = {}",
-                "net.cache.clear()",
-                "box.d = bag.d",
-                "G_s.add(7)",
-                "G_s = {1, 2}",
-                "G_d = {'a': 1, 'b': [1]}",
-            )
-        if kind == 6:
-            return self.pick(
-                "box = Box(x)",
-                "box = Sub(y)",
-                "bag = box",
-                "bag = Slotted(y)",
-                "box = bag",
-                "bag.extra = 1",
-                "box.__class__ = Sub",
-                "box.new = 1",
-                "box = Box(G_t)",
-                "vars(bag).pop('new', None)",
-            )
-        if kind == 7:
-            return self.pick(
-                "G_f = other",
-                "G_f = helper",
-                "helper.__defaults__ = (3,)",
-                "Box.bump = lambda self, by: by",
-                "Box.scaled = lambda self, t: t * 3",
-                "Sub.scaled = Box.scaled",
-                "torch.manual_seed(1)",
-                "x, y = y, x",
-                "helper.__code__ = other.__code__",
-                "Sub.scale = 1",
-            )
-        return self.pick(
-            "attempt(lambda: r.sum().backward())",
-            "attempt(lambda: r.add_(1))",
-            "attempt(lambda: r.append(9))",
-            "x = r if isinstance(r, torch.Tensor) else x",
-            "xs = r if isinstance(r, list) else xs",
-            "attempt(lambda: r[0].add_(1))",
-            "attempt(lambda: r.clear())",
-            "d = r if isinstance(r, dict) else d",
-            "attempt(lambda: r[0].append(1))",
-            "box = r if isinstance(r, Box) else box",
-        )
+        return self.pick(*CHANGES[max(self.upto(0, len(CHANGES)) - 1, 0)])  # numbers come twice as often
 
 
 def indent(lines: list[str]) -> list[str]:

@@ -131,7 +131,8 @@ def test_the_object_that_came(way: str, monkeypatch: pytest.MonkeyPatch) -> None
                 result = served.compiled(*args)
             except ValueError as error:
                 result = error.args
-            assert all(each is own for each in once.find(result, args)), (value, attempt)
+            found = [*once.find(result, args)]
+            assert found and all(each is own for each in found), (value, attempt)
             assert not attempt or magpy.info(served.compiled).hits == hits + 1
 
 

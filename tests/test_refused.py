@@ -92,6 +92,27 @@ def test_errors_of_numpy_are_raised_when_asked_for(calculate: Any) -> None:
         served.compiled(INPUT)
 
 
+COMPLEX = np.complex64(1 + 2j)
+
+
+@pytest.mark.parametrize(
+    "calculate",
+    [
+        lambda: np.float32(COMPLEX),
+        lambda: COMPLEX.astype("f4"),
+        lambda: float(COMPLEX),
+        lambda: COMPLEX.__float__(),
+        lambda: int(COMPLEX),
+    ],
+)
+def test_warnings_of_numpy_are_shown_once_a_call(calculate: Any) -> None:
+    served = compiled(lambda x: (x * 2, calculate()))
+    for _ in range(3):
+        with pytest.warns(np.exceptions.ComplexWarning) as shown:
+            assert served.compiled(INPUT)[1] == 1
+        assert [each.filename for each in shown] == [__file__]
+
+
 SCALARS = [
     np.float64(1.5),
     np.float32(1.5),

@@ -12,8 +12,7 @@ from magpy_runtime import strip
 from magpy_runtime.capture import NULL, type_lookup
 
 from ._compiled import Compiled, Config
-
-_HEAP_TYPE = 1 << 9
+from ._state import MUTABLE_TYPE
 
 
 class CompiledObject:
@@ -69,7 +68,7 @@ def has_state(target: Any) -> bool:
     kind = type(target)
     if kind in (types.MethodType, functools.partial):
         return True
-    return bool(kind.__flags__ & _HEAP_TYPE) and type_lookup(kind, "__get__") is NULL
+    return bool(kind.__flags__ & MUTABLE_TYPE) and type_lookup(kind, "__get__") is NULL
 
 
 __all__ = ["CompiledObject", "has_state", "state_of_object"]

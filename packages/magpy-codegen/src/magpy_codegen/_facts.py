@@ -9,7 +9,9 @@ from __future__ import annotations
 import enum
 import types
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from ._source import Namespace, literal, one_line
 
@@ -32,6 +34,14 @@ class FactKind(enum.IntEnum):
     KEYS = 12  # the same, of nothing but a container's keys
     SUPER = 13  # the same, of nothing but a class and its bases
     MEMBER = 14  # a C member, such as a slot; key: name
+
+
+_VALUES: Final = frozenset({int, str, bytes, float, complex, range, torch.device, torch.finfo, torch.iinfo})
+
+
+def compared_by_value(kind: type) -> bool:
+    """Whether instances of a type, if they are not the same, are compared by value; numpy's scalars are, too."""
+    return kind in _VALUES or kind.__module__ == "numpy"
 
 
 @dataclass(frozen=True, slots=True)

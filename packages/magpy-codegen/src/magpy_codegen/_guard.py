@@ -8,19 +8,16 @@ dictionaries and classes by C functions, and never evaluates an attribute throug
 
 from __future__ import annotations
 
-import collections
-import operator
 import types
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
-
 from magpy_refgraph import ABSENT, Atom, EdgeKind, Fact, Key, Node, RefGraph, Target, guard_facts
 
-from ._facts import FactKind, HeldFact
-from ._questions import Drawn, Item, Keys, Super, deque_truth
+from ._facts import FactKind, HeldFact, compared_by_value
+from ._questions import Keys
+from ._references import References
 from ._source import Namespace, Source, literal, one_line
 from ._steps import ARGUMENT, CALL, KEYWORD, NAMED, Comparison, Operand, Step, StepKind
 
@@ -37,19 +34,6 @@ _IMMUTABLE: Final = (tuple, frozenset)
 _NEVER_CHANGED: Final = frozenset(
     {tuple, frozenset, type, types.FunctionType, types.ModuleType, types.BuiltinFunctionType}
 )
-_BASES: Final = (dict, list, tuple, set, frozenset, collections.deque)
-
-
-_FUNCTION_PARTS: Final = {
-    "__code__": FactKind.CODE,
-    "__defaults__": FactKind.DEFAULTS,
-    "__kwdefaults__": FactKind.KWDEFAULTS,
-}
-PLAIN: Final = frozenset({int, str, bytes, float, complex, range, torch.device, torch.finfo, torch.iinfo})
-"""Types of values that are compared by value where the identity differs."""
-
-
-_ITERATOR: Final = {EdgeKind.AHEAD: "iterator_ahead", EdgeKind.PART: "iterator_part"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +51,10 @@ class Check:
     where: Any
 
 
-class GuardWriter:
+class GuardWriter(References):
     """Writes the guard of one record.
 
     Attributes:
-        names: by node index, the name under which generated code knows the object.
         held: facts about objects that the record holds, for the table; failure number -1 - i means the i-th.
         checks: what each other failure number means.
         bound: path variables that the guard hands on, in order.
@@ -94,18 +77,14 @@ class GuardWriter:
         helpers: dict[str, Any],
         locate: Any,
     ) -> None:
+        super().__init__(namespace, pinned, helpers)
         self.graph = graph
-        self.namespace = namespace
-        self.names: dict[int, str] = {}
         self.held: list[HeldFact] = []
         self.implied: list[HeldFact] = []
         self.checks: list[Check] = []
         self.bound: list[Node] = []
         self.tensors: list[Node] = []
-        self._pinned_now = pinned
-        self._pinned: dict[int, bool] = {}
         self._path = path
-        self._helpers = helpers
         self._absent = helpers["ABSENT"]
         self._locate = locate
         self._mutable: list[Node] = []
@@ -118,28 +97,6 @@ class GuardWriter:
         self._registers: dict[int, int] = {}
         self._keywords: dict[str, int] = {}
         self.source = Source("def guard(args, kwargs):")
-
-    def pinned(self, node: Node) -> bool:
-        """Whether the record holds an object by identity."""
-        found = self._pinned.get(node.index)
-        if found is None:
-            found = self._pinned[node.index] = self._pinned_now(node)
-        return found
-
-    def name(self, node: Node) -> str:
-        """The expression for an external object."""
-        found = self.names.get(node.index)
-        if found is None:
-            if not self.pinned(node):
-                raise KeyError(f"{node!r} is not bound")
-            obj = node.obj()
-            hint = (
-                getattr(obj, "__name__", None)
-                if issubclass(node.type, (type, types.FunctionType, types.ModuleType))
-                else None
-            )
-            found = self.names[node.index] = self.namespace.constant(obj, hint or node.type.__name__.lower())
-        return found
 
     def write(
         self, positional: int, keywords: tuple[str, ...], mutated: set[int], keys: Collection[int] = frozenset()
@@ -362,7 +319,7 @@ class GuardWriter:
             expected = self._absent
         elif isinstance(target, Atom):
             expected = target.value
-            plain = type(expected) in PLAIN or type(expected).__module__ == "numpy"
+            plain = compared_by_value(type(expected))
         else:
             assert isinstance(target, Node)
             expected = target.obj()
@@ -372,43 +329,6 @@ class GuardWriter:
         if ask is FactKind.OTHER and kind is EdgeKind.KEYS:
             ask, argument, expected = FactKind.KEYS, Keys(self._helpers["keys_match"], expected), True
         return HeldFact(ask, obj, argument, expected, plain, text, where, path)
-
-    def _question(self, node: Node, key: Key) -> tuple[FactKind, Any]:
-        """How the native table asks for a reference."""
-        kind, arg = key
-        helpers = self._helpers
-        match kind:
-            case EdgeKind.DICT:
-                return FactKind.DICT, None
-            case EdgeKind.ITEM if issubclass(node.type, dict):
-                return FactKind.ITEM, arg.obj if type(arg).__name__ == "ByIdentity" else arg
-            case EdgeKind.ITEM if issubclass(node.type, (list, tuple)):
-                return FactKind.ELEMENT, arg
-            case EdgeKind.ITEM:
-                return FactKind.OTHER, Item(arg)
-            case EdgeKind.LENGTH | EdgeKind.TRUTH if not issubclass(node.type, collections.deque):
-                return (FactKind.LENGTH if kind is EdgeKind.LENGTH else FactKind.TRUTH), None
-            case EdgeKind.LENGTH:
-                return FactKind.OTHER, collections.deque.__len__
-            case EdgeKind.TRUTH:
-                return FactKind.OTHER, deque_truth
-            case EdgeKind.CLASS:
-                return FactKind.CLASS, arg
-            case EdgeKind.SUPER:
-                return FactKind.SUPER, Super(helpers["super_lookup"], arg[0], arg[1])
-            case EdgeKind.CELL:
-                return FactKind.CELL, None
-            case EdgeKind.REFERENT:
-                return FactKind.OTHER, helpers["referent_get"]
-            case EdgeKind.AHEAD | EdgeKind.PART:
-                return FactKind.OTHER, Drawn(helpers[_ITERATOR[kind]], arg)
-            case EdgeKind.MEMBER if node.type is types.FunctionType and arg in _FUNCTION_PARTS:
-                return _FUNCTION_PARTS[arg], None
-            case EdgeKind.MEMBER if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
-                return FactKind.MEMBER, arg
-            case EdgeKind.MEMBER:
-                return FactKind.OTHER, operator.attrgetter(arg)
-        return FactKind.OTHER, None
 
     def _implied(self, node: Node, key: Key, target: Target) -> bool:
         if key.kind is EdgeKind.VALUE:
@@ -433,68 +353,6 @@ class GuardWriter:
         name = self.namespace.constant(cls, cls.__name__)
         step = Step(StepKind.IS, (self.operand(node),), FactKind.TYPE, None, cls)
         self._check(fact, f"type({self.name(node)}) is not {name}", f"type {cls.__name__}", fact.location, step)
-
-    def _value(self, node: Node, key: Key) -> str:
-        """The expression that gives a reference now."""
-        kind, arg = key
-        if kind is EdgeKind.ARGUMENT:
-            return f"args[{arg}]"
-        if kind is EdgeKind.KEYWORD:
-            return f"kwargs[{arg!r}]"
-        if kind is EdgeKind.MODE:
-            if type(arg) is tuple:
-                values = ", ".join(self.namespace.constant(each, "mode") for each in arg[1])
-                return f"{self.namespace.constant(arg[0], arg[0].__name__)}({values})"
-            return f"mode_{arg}()"
-        name = self.name(node)
-        base = next((base for base in _BASES if issubclass(node.type, base)), None)
-        plain = node.type is base
-        match kind:
-            case EdgeKind.DICT:
-                return f"instance_dict({name})"
-            case EdgeKind.ITEM if base is dict:
-                item = self._key(arg)
-                return f"{name}.get({item}, ABSENT)" if plain else f"dict_get({name}, {item}, ABSENT)"
-            case EdgeKind.ITEM:
-                assert base is not None
-                if plain:
-                    return f"{name}[{arg}]"
-                item = self.namespace.constant(base.__getitem__, f"{base.__name__}_item")  # type: ignore[index]
-                return f"{item}({name}, {arg})"
-            case EdgeKind.LENGTH | EdgeKind.TRUTH:
-                assert base is not None
-                length = (
-                    f"len({name})"
-                    if plain
-                    else f"{self.namespace.constant(base.__len__, f'{base.__name__}_len')}({name})"
-                )
-                return length if kind is EdgeKind.LENGTH or not plain else name
-            case EdgeKind.KEYS:
-                return name
-            case EdgeKind.CLASS:
-                return f"type_lookup({name}, {arg!r})"
-            case EdgeKind.SUPER:
-                return f"super_lookup({name}, {self.namespace.constant(arg[0], arg[0].__name__)}, {arg[1]!r})"
-            case EdgeKind.CELL:
-                return f"cell_get({name})"
-            case EdgeKind.REFERENT:
-                return f"referent_get({name})"
-            case EdgeKind.VALUE:
-                return f"plain_value({name})"
-            case EdgeKind.AHEAD | EdgeKind.PART:
-                return f"{_ITERATOR[kind]}({name}, {arg!r})"
-            case EdgeKind.MEMBER:
-                if node.type.__flags__ & (1 << 9) and not issubclass(node.type, type):
-                    return f"member_get({name}, {arg!r})"
-                return f"{name}.{arg}"
-        raise AssertionError(key)
-
-    def _key(self, arg: Any) -> str:
-        """The expression for a dictionary key."""
-        obj = getattr(arg, "obj", arg) if type(arg).__name__ == "ByIdentity" else arg
-        if type(obj) in (int, str, bytes, bool, type(None)):
-            return repr(obj)
-        return self.namespace.constant(obj, "key")
 
     def _reference(self, fact: Fact, value: str, text: str) -> None:
         node, key, target, where = fact.node, fact.key, fact.target, fact.location
@@ -522,6 +380,7 @@ class GuardWriter:
 
     def _atom(self, fact: Fact, value: str, atom: Any, text: str) -> None:
         kind = type(atom)
+        plain = compared_by_value(kind)
         where = fact.location
         if atom is None or atom is True or atom is False or atom is ...:
             condition = f"{value} is not {atom!r}" if atom is not ... else f"{value} is not ..."
@@ -532,12 +391,11 @@ class GuardWriter:
         elif kind is float and atom == atom and atom != 0.0 and abs(atom) != float("inf"):
             condition = f"type(x := {value}) is not float or x != {atom!r}"
             text = f"{text} is {atom!r}"
-        elif kind in PLAIN or kind.__module__ == "numpy":
+        elif plain:
             condition = f"not same_value({value}, {self.namespace.constant(atom, kind.__name__)})"
         else:
             hint = getattr(atom, "__name__", kind.__name__)
             condition = f"{value} is not {self.namespace.constant(atom, hint)}"
-        plain = kind in PLAIN or kind.__module__ == "numpy"
         step = self._ask(StepKind.PLAIN if plain else StepKind.IS, fact.node, fact.key, atom)
         self._check(fact, condition, text, where, step)
 

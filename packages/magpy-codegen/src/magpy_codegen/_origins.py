@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from magpy_refgraph import Atom, EdgeKind, Key, Node
 
-from ._guard import PLAIN, GuardWriter
+from ._facts import compared_by_value
+from ._guard import GuardWriter
 
 _PLACES: Final = frozenset(
     {EdgeKind.ARGUMENT, EdgeKind.KEYWORD, EdgeKind.ITEM, EdgeKind.MEMBER, EdgeKind.CELL, EdgeKind.CLASS,
@@ -77,7 +78,7 @@ def has_identity(value: Any) -> bool:
         return len(value) > 1 or value > "\xff"
     if kind is bytes:
         return len(value) > 1
-    return kind in PLAIN or kind.__module__ == "numpy"
+    return compared_by_value(kind)
 
 
 __all__ = ["Origins"]

@@ -17,7 +17,7 @@ from ._checking import GraphDiffersError, checked, one_by_one
 from ._choosing import copied
 from ._double_backward import rerunnable, statistics_of, with_double_backward
 from ._gradients import partial_reach, uncounted, with_history
-from ._graph_facts import Hints, tensors_in, updates, version_of
+from ._graph_facts import Hints, storage_of, tensors_in, updates, version_of
 from ._histories import History, entry_edges, history
 from ._late_updates import NotApart, is_data, late_updates, may_be_late, on_copies, written_back
 from ._risky import Risk, risk, watched
@@ -185,7 +185,7 @@ def _name(node: torch.fx.Node) -> str:
 
 def share_memory(inputs: list[torch.Tensor]) -> bool:
     """Whether two tensors lie on one storage."""
-    storages = [each.untyped_storage()._cdata for each in inputs if each.layout is torch.strided]
+    storages = [storage_of(each) for each in inputs if each.layout is torch.strided]
     return len(set(storages)) != len(storages)
 
 

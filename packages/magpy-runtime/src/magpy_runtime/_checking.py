@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 import torch.fx
 
+from ._graph_facts import storage_of
 from ._risky import Risk
 from ._trying import Run, Untried, World, flat_on, two_worlds
 
@@ -161,7 +162,7 @@ def _looks(world: World) -> list[tuple[str, Any]]:
     shared: dict[int, int] = {}
     for _, each in values:
         if isinstance(each, torch.Tensor) and each.layout is torch.strided:
-            shared[_storage(each)] = shared.get(_storage(each), 0) + 1
+            shared[storage_of(each)] = shared.get(storage_of(each), 0) + 1
     for number, (kind, each) in enumerate(values):
         what = f"{kind} {number if kind == 'input' else number - len(world.inputs)}"
         if not isinstance(each, torch.Tensor):
@@ -175,17 +176,13 @@ def _looks(world: World) -> list[tuple[str, Any]]:
         if each.layout is not torch.strided:
             continue
         found.append((f"the strides of {what}", _strides(each)))
-        storage, offset = _storage(each), int(each.storage_offset()) * each.element_size()
+        storage, offset = storage_of(each), int(each.storage_offset()) * each.element_size()
         first = places.setdefault(storage, (number, 0 if id(each) in given else offset))
         if shared[storage] > 1 or id(each) in given:
             found.append((f"the place in memory of {what}", (first[0], offset - first[1])))
         else:
             found.append((f"the place in memory of {what}", None))
     return found
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:

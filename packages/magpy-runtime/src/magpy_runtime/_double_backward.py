@@ -17,7 +17,9 @@ from typing import Any, Final
 import torch
 import torch.fx
 
+from . import _torch
 from ._graph_facts import statistics, updates
+from ._histories import edge_of
 
 Run = Callable[..., Any]
 
@@ -88,7 +90,7 @@ def with_double_backward(run: Run, graph: Again | None, refused: str) -> Run:
             anchor = next(reversed(places.values()), 0)
         if places:
             node = getattr(_made(found, anchor), "grad_fn", None)
-            if type(node).__name__ == _COMPILED:
+            if _torch.is_compiled(node):
                 _watch(node, places, _Call(inputs, _versions(inputs, updated), kept, random), graph, refused)
         return found
 
@@ -102,9 +104,9 @@ def _places(outputs: Any) -> dict[int, int]:
     """
     places = {}
     for place, each in enumerate(outputs):
-        if isinstance(each, torch.Tensor) and type(each.grad_fn).__name__ == _COMPILED:
+        if isinstance(each, torch.Tensor) and _torch.is_compiled(each.grad_fn):
             places[each.output_nr] = place
-        elif isinstance(each, torch.Tensor) and type(getattr(each._base, "grad_fn", None)).__name__ == _COMPILED:
+        elif isinstance(each, torch.Tensor) and _torch.is_compiled(getattr(each._base, "grad_fn", None)):
             places.setdefault(each._base.output_nr, ~place)  # type: ignore[union-attr]
     return places
 
@@ -114,7 +116,6 @@ def _made(outputs: Any, place: int) -> Any:
     return outputs[place] if place >= 0 else outputs[~place]._base
 
 
-_COMPILED: Final = "CompiledFunctionBackward"
 _MOST_KEPT: Final = 1 << 18
 """Elements of updated inputs that are kept from before a call, for a backward pass that hardly ever comes."""
 
@@ -191,7 +192,7 @@ def _differentiate(
             outer.enter_context(torch.autocast(device, enabled=False))
         wanted: dict[Any, torch.Tensor] = {}
         for number, each in enumerate(inputs):
-            if isinstance(each, torch.Tensor) and each.requires_grad and (edge := _edge(each)) in edges:
+            if (edge := edge_of(each)) in edges:
                 if edge not in wanted:
                     wanted[edge] = each.view_as(each)  # hooks of the tensor itself are called behind this node
                 inputs[number] = wanted[edge]
@@ -250,11 +251,6 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 _ROUNDED: Final = 0.05
-
-
-def _edge(tensor: torch.Tensor) -> tuple[Any, int]:
-    edge = torch.autograd.graph.get_gradient_edge(tensor)
-    return (edge.node, edge.output_nr)
 
 
 def _random_states() -> list[torch.Tensor]:

@@ -18,7 +18,7 @@ import torch
 import torch.fx
 
 from . import _torch
-from ._graph_facts import updates
+from ._graph_facts import storage_of, updates
 from ._histories import Edge, History, Saved, UnknownEdge, edge_of, entry_edges
 
 Run = Callable[..., Any]
@@ -54,8 +54,6 @@ _MODIFIED: Final = (
 )
 _FAR: Final = 200
 """Nodes between a result and that of the compiled code, beyond which it is not looked for."""
-
-_COMPILED: Final = "CompiledFunctionBackward"
 
 
 def uncounted(run: Run, numbers: frozenset[int]) -> Run:
@@ -225,9 +223,7 @@ def _ways(edge: Edge, stop: dict[Edge, set[int]]) -> list[tuple[Any, tuple[int, 
         if (node, place) in seen or (node, place) in stop:
             continue
         seen.add((node, place))
-        if isinstance(node, torch.autograd.function.BackwardCFunction) and (
-            type(node).__name__ == _COMPILED or not path
-        ):
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and (_torch.is_compiled(node) or not path):
             found.append((node, path, place))
             continue
         after += [
@@ -249,15 +245,11 @@ def _behind_a_copy(edge: Edge, of_inputs: dict[Edge, set[int]]) -> set[int]:
 def _not_compared(node: Any, saved: tuple[Saved, ...], inputs: Any, outputs: Any) -> tuple[Saved, ...]:
     """What eager has saved and the node has not, so that it does not compare its version counter."""
     try:
-        memory = {_memory(each) for each in getattr(node, "saved_tensors", ()) if each is not None}
-    except RuntimeError:
+        memory = {storage_of(each) for each in getattr(node, "saved_tensors", ()) if each is not None}
+    except RuntimeError:  # some was updated already, or is gone
         memory = set()
     values = [*inputs, *outputs]
-    return tuple([each for each in saved if _memory(values[each.place]) not in memory])
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
+    return tuple([each for each in saved if storage_of(values[each.place]) not in memory])
 
 
 class _Versions:

@@ -80,8 +80,8 @@ def graph_facts(
     results = [each for each in outputs if isinstance(each, torch.Tensor)]
     plain = bool(tensors) and bool(results) and len(results) == len(outputs) and len(tensors) == len(inputs)
     plain = plain and all(each.layout is torch.strided and not each.is_nested for each in (*tensors, *results))
-    storages = [each.untyped_storage()._cdata for each in results] if plain else []
-    known = {each.untyped_storage()._cdata for each in tensors} if plain else set()
+    storages = [*map(storage_of, results)] if plain else []
+    known = {*map(storage_of, tensors)} if plain else set()
     return GraphFacts(
         symbolic=not all(_is_static(each) for each in (*inputs, *outputs)),
         updates=_moved(tensors, versions) or (_may_update(module) if hints is None else bool(hints.updated)),
@@ -154,10 +154,12 @@ _NORMS: Final = re.compile(r"(batch|instance)_norm")
 
 def memory_of(node: torch.fx.Node) -> set[int]:
     """The storages of the tensors that a node gave in a run, which are kept as its `example_value`."""
-    return {
-        int(each.untyped_storage()._cdata) if each.layout is torch.strided else id(each)
-        for each in tensors_in(node.meta["example_value"])
-    }
+    return {*map(storage_of, tensors_in(node.meta["example_value"]))}
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The storage that a tensor lies on, as a number; one that is not strided counts as its own."""
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -174,6 +176,7 @@ __all__ = [
     "is_update",
     "memory_of",
     "statistics",
+    "storage_of",
     "tensors_in",
     "updated_operands",
     "updates",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from ._graph_facts import tensors_in
+from ._graph_facts import storage_of, tensors_in
 
 Edge = tuple[Any, int]
 
@@ -50,7 +50,7 @@ class History:
     raises: bool = False
 
 
-class UnknownEdge(Exception):
+class UnknownEdge(RuntimeError):
     """Autograd does not tell where a tensor's gradient goes: it is a view that was made without gradients."""
 
 
@@ -168,7 +168,7 @@ def _all_saved(
     places: dict[int, int] = {}
     for place, each in enumerate([*inputs, *outputs]):
         if isinstance(each, torch.Tensor) and each.layout is torch.strided:
-            places.setdefault(each.untyped_storage()._cdata, place)
+            places.setdefault(storage_of(each), place)
     found: dict[Saved, None] = {}
     for node in order:
         try:
@@ -178,7 +178,7 @@ def _all_saved(
                 return (), True
             continue
         for each in tensors:
-            at = places.get(each.untyped_storage()._cdata) if each.layout is torch.strided else None
+            at = places.get(storage_of(each)) if each.layout is torch.strided else None
             if at is not None:
                 found[Saved(at, _members(above[node]), _members(below[node]))] = None
     return (*found,), False

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 import torch.fx
 
-from ._graph_facts import is_update, memory_of, statistics, tensors_in
+from ._graph_facts import is_update, memory_of, statistics, storage_of, tensors_in
 
 _METADATA: Final = frozenset(
     {"t_", "transpose_", "swapdims_", "swapaxes_", "squeeze_", "unsqueeze_", "resize_", "resize_as_", "as_strided_",
@@ -78,8 +78,8 @@ def risk(module: torch.fx.GraphModule, outputs: Any, aliases: bool) -> Risk:
     names = {_name(node) for node in nodes if node.op.startswith("call_")}
     results = tensors_in(outputs)
     switches = any("grad_enabled" in name for name in names) and any(each.requires_grad for each in results)
-    given = [_memory(each) for node in inputs for each in tensors_in(node.meta["example_value"])]
-    made = [_memory(each) for each in results]
+    given = [storage_of(each) for node in inputs for each in tensors_in(node.meta["example_value"])]
+    made = [storage_of(each) for each in results]
     shared = len(set(made)) != len(made) or not set(given).isdisjoint(made)
     if not (updating or norms):
         return Risk(at_all=switches or shared)
@@ -115,7 +115,7 @@ def _is_alone(node: torch.fx.Node, on: dict[int, list[torch.fx.Node]]) -> bool:
     (value,) = tensors_in(node.meta["example_value"]) or (None,)
     return (
         node.op == "placeholder" and value is not None and len(node.users) == 1 and not value.requires_grad
-        and on[_memory(value)] == [node]
+        and on[storage_of(value)] == [node]
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def _is_plain(node: torch.fx.Node, on: dict[int, list[torch.fx.Node]]) -> bool:
     target = first.meta["example_value"]
     if not isinstance(target, torch.Tensor) or target.layout is not torch.strided:
         return False
-    origins = [each for each in on[_memory(target)] if _name(each) not in _WHOLE or each.op == "placeholder"]
+    origins = [each for each in on[storage_of(target)] if _name(each) not in _WHOLE or each.op == "placeholder"]
     if len(origins) != 1 or origins[0].op == "get_attr" or len(tensors_in(origins[0].meta["example_value"])) != 1:
         return False
     if target.requires_grad and (origins[0].op == "placeholder" or name not in _GRADUAL):
@@ -154,10 +154,6 @@ def _is_dense(tensor: torch.Tensor) -> bool:
             return False
         expected = size * expected
     return True
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -465,6 +465,11 @@ def tracing(mode: Any) -> Iterator[None]:
         torch.set_grad_enabled(grad)  # a graph that changes it has done so when it was traced
 
 
+def is_compiled(node: Any) -> bool:
+    """Whether a node of a backward pass is AOTAutograd's, which takes the place of a graph's history."""
+    return type(node).__name__ == "CompiledFunctionBackward"
+
+
 def let_keep_graph(node: Any) -> None:
     """Let the backward pass of AOTAutograd's node keep its graph.
 
@@ -541,6 +546,7 @@ __all__ = [
     "guards",
     "hooks_saved",
     "import_inductor",
+    "is_compiled",
     "is_symbolic",
     "is_wanted",
     "let_keep_graph",

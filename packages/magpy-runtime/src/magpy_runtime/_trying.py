@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from ._checks import metadata
+from ._graph_facts import storage_of
 
 Run = Callable[..., Any]
 Storages = dict[int, torch.UntypedStorage]
@@ -94,7 +95,7 @@ class World:
             with torch.enable_grad():
                 weights = [_weights(each) for each in ends]
                 self.gradients = _gradients(ends, self.leaves, weights)
-                for one, weight in [*zip(ends, weights, strict=True)][:_MOST_ALONE] if len(ends) > 1 else []:
+                for one, weight in zip(ends[:_MOST_ALONE], weights, strict=False) if len(ends) > 1 else ():
                     alone = _gradients([one], self.leaves, [weight])
                     self.present.append([each is not None for each in alone])
         except Exception as error:
@@ -114,7 +115,7 @@ class World:
 
 
 def _gradients(ends: list[Any], leaves: list[Any], weights: list[Any]) -> list[torch.Tensor | None]:
-    """The gradients. Backward code that is compiled in a pass that keeps its graph may be called so, and also otherwise."""
+    """The gradients of leaves, None where there is none, in a pass that keeps its graph."""
     return [*torch.autograd.grad(ends, leaves, weights, retain_graph=True, allow_unused=True)]
 
 
@@ -170,8 +171,8 @@ def two_worlds(inputs: list[Any], updated: tuple[int, ...], noise: bool) -> tupl
             raise Untried(f"there is an input of type {type(each).__qualname__}, layout {each.layout}")
         if each.device.type not in _DEVICES:
             raise Untried(f"there is an input on {each.device.type}")
-    firsts = {_key(each): each for each in reversed(tensors)}
-    written = {_key(inputs[number]) for number in updated if isinstance(inputs[number], torch.Tensor)}
+    firsts = {storage_of(each): each for each in reversed(tensors)}
+    written = {storage_of(inputs[number]) for number in updated if isinstance(inputs[number], torch.Tensor)}
     sizes = {key: each.untyped_storage().nbytes() for key, each in firsts.items()}
     copied = {*firsts} if sum(sizes.values()) <= _MOST else written
     if sum(sizes[key] for key in copied) > _MOST:
@@ -188,10 +189,6 @@ def two_worlds(inputs: list[Any], updated: tuple[int, ...], noise: bool) -> tupl
         for key, each in once.items()
     }
     return _world(inputs, once, firsts), _world(inputs, twice, firsts)
-
-
-def _key(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _disturb(storage: torch.UntypedStorage, like: torch.Tensor, updated: bool, generator: torch.Generator) -> None:
@@ -232,7 +229,7 @@ def _copy(tensor: torch.Tensor, storages: Storages, leaves: list[torch.Tensor]) 
     def on_copy() -> torch.Tensor:
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         place = (tensor.storage_offset(), tensor.size(), tensor.stride())
-        made: torch.Tensor = empty.set_(storages[_key(tensor)], *place)
+        made: torch.Tensor = empty.set_(storages[storage_of(tensor)], *place)
         return made.conj() if tensor.is_conj() else made
 
     with torch.inference_mode(tensor.is_inference()):

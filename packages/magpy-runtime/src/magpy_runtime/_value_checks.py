@@ -65,7 +65,7 @@ _CLASSES: Final = {"nll_loss": 4, "nll_loss_nd": 4, "cross_entropy_loss": 4, "mu
 
 _DIVISIONS: Final = {
     **dict.fromkeys(
-        ("floor_divide", "floordiv", "ifloordiv", "remainder", "mod", "imod", "fmod", "div", "divide", "true_divide"), 1
+        ("floor_divide", "floordiv", "ifloordiv", "remainder", "mod", "imod", "fmod", "div", "divide"), 1
     ),
     "rfloordiv": 0, "rmod": 0,
 }  # fmt: skip
@@ -130,8 +130,8 @@ class _Checks:
         """Whether values are at least one number and less than another."""
         return self._call(torch.logical_and, self._call(torch.ge, value, lower), self._call(torch.lt, value, upper))
 
-    def _within(self, index: torch.fx.Node, size: torch.fx.Node, from_end: bool) -> torch.fx.Node:
-        """An index for that is safe to read and write, while it is required that it is what it was."""
+    def _within(self, index: torch.fx.Node, size: torch.fx.Node | int, *, from_end: bool = False) -> torch.fx.Node:
+        """Require that places are within a size; gives them, or 0 where they are not, which is safe to read and write."""
         right = self._between(index, self._call(operator.neg, size) if from_end else 0, size)
         self._require(right)
         return self._call(torch.where, right, index, 0)
@@ -145,7 +145,7 @@ class _Checks:
             return
         dim = _operand(node, indexed.dim) if isinstance(indexed.dim, _Operand) else indexed.dim
         size = self.graph.call_method("numel", (of,)) if dim is None else self._size(of, dim)
-        _put(node, indexed.index, self._within(index, size, indexed.from_end))
+        _put(node, indexed.index, self._within(index, size, from_end=indexed.from_end))
 
     def _subscripts(self, node: torch.fx.Node, none_is_new: bool) -> None:
         """`x[...]`, where a None stands for a new dimension, or `index_put`, where it stands for a whole one."""
@@ -158,7 +158,7 @@ class _Checks:
         found = False
         for number, (each, count) in enumerate(zip(parts, taken, strict=True)):
             if _is_index(each):
-                parts[number] = self._within(each, self._size(of, dim), True)
+                parts[number] = self._within(each, self._size(of, dim), from_end=True)
                 found = True
             dim += _example(of).dim() - sum(taken) if each is Ellipsis else count
         if found:
@@ -170,23 +170,20 @@ class _Checks:
         target = _operand(node, place)
         if not isinstance(of, torch.fx.Node) or not _is_index(target):
             return
-        right = self._between(target, 0, self._size(of, 1 if _example(of).dim() > 1 else 0))
-        if ignored is not None:
-            number = _operand(node, _Operand(ignored, "ignore_index"))
-            passed = self._call(torch.eq, target, -100 if number is None else number)
-            self._require(self._call(torch.logical_or, right, passed))
-            right = self._call(torch.logical_or, right, passed)
-        else:
-            self._require(right)
+        classes = self._size(of, 1 if _example(of).dim() > 1 else 0)
+        if ignored is None:
+            _put(node, place, self._within(target, classes))
+            return
+        number = _operand(node, _Operand(ignored, "ignore_index"))
+        passed = self._call(torch.eq, target, -100 if number is None else number)
+        right = self._call(torch.logical_or, self._between(target, 0, classes), passed)
+        self._require(right)
         _put(node, place, self._call(torch.where, right, target, 0))
 
     def _division(self, node: torch.fx.Node, place: int) -> None:
-        if _name(node) in ("div", "divide", "true_divide") and node.kwargs.get("rounding_mode") is None:
-            return
         operand = _Operand(place, "other")
         divisor = _operand(node, operand)
-        result = _example(node)
-        if _is_integral(result) and _is_integral(_example(divisor)):
+        if _is_integral(_example(node)) and _is_integral(_example(divisor)):  # true division gives floats
             right = self._call(torch.ne, divisor, 0)
             self._require(right)
             _put(node, operand, self._call(torch.where, right, divisor, 1))
@@ -194,9 +191,7 @@ class _Checks:
     def _one_hot(self, node: torch.fx.Node) -> None:
         index, classes = node.args[0], _operand(node, _Operand(1, "num_classes"))
         if _is_index(index) and type(classes) is int and classes > 0:
-            right = self._between(index, 0, classes)  # type: ignore[arg-type]
-            self._require(right)
-            _put(node, _Operand(0, "input"), self._call(torch.where, right, index, 0))
+            _put(node, _Operand(0, "input"), self._within(index, classes))  # type: ignore[arg-type]
 
     def _probabilities(self, node: torch.fx.Node) -> None:
         """Probabilities lie between zero and one: the first operand, or the second one where it says how to draw or divide."""
@@ -214,20 +209,16 @@ class _Checks:
         index, shape = _operand(node, _Operand(1, "indices")), _example(node).shape
         places = shape[-2:] if _name(node) == "max_unpool2d" else shape[-3:]
         if _is_index(index) and all(type(each) is int for each in places):
-            right = self._between(index, 0, math.prod(places))
-            self._require(right)
-            _put(node, _Operand(1, "indices"), self._call(torch.where, right, index, 0))
+            _put(node, _Operand(1, "indices"), self._within(index, math.prod(places)))
 
     def _repeats(self, node: torch.fx.Node) -> None:
         """How often elements are repeated; the total may be given."""
         repeats, total = _operand(node, _Operand(1, "repeats")), node.kwargs.get("output_size")
         if not _is_index(repeats):
             return
-        right = self._call(torch.ge, repeats, 0)
-        self._require(right)
+        self._require(self._call(torch.ge, repeats, 0))
         if total is not None and _example(repeats).dim():
-            same = self._call(torch.eq, self._call(torch.sum, repeats), total)
-            self._require(same)
+            self._require(self._call(torch.eq, self._call(torch.sum, repeats), total))
 
 
 _OTHERS: Final[dict[str, Callable[[_Checks, torch.fx.Node], None]]] = {

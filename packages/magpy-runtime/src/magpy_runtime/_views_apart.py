@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ._graph_facts import storage_of
+
 Run = Callable[..., Any]
 
 
@@ -17,19 +19,13 @@ def on_one_memory(outputs: Any) -> tuple[tuple[int, int], ...]:
         outputs: what the operators gave.
     """
     found: list[tuple[int, int]] = []
-    first: dict[int, int] = {}
+    on: dict[int, list[int]] = {}
     for number, each in enumerate(outputs):
-        if not isinstance(each, torch.Tensor) or each.layout is not torch.strided:
-            continue
-        earlier = first.setdefault(int(each.untyped_storage()._cdata), number)
-        found += [(other, number) for other in range(earlier, number) if _shared(outputs[other], each)]
+        if isinstance(each, torch.Tensor) and each.layout is torch.strided:
+            earlier = on.setdefault(storage_of(each), [])
+            found += [(other, number) for other in earlier if outputs[other] is not each]
+            earlier.append(number)
     return tuple(found)
-
-
-def _shared(one: Any, other: torch.Tensor) -> bool:
-    if not isinstance(one, torch.Tensor) or one.layout is not torch.strided or one is other:
-        return False
-    return int(one.untyped_storage()._cdata) == int(other.untyped_storage()._cdata)
 
 
 def with_views_apart(run: Run, pairs: tuple[tuple[int, int], ...]) -> Run:
