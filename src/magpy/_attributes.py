@@ -15,6 +15,7 @@ from ._state import State, is_atom, is_mutable_type
 _TUPLE_GETTER: Final = type(collections.namedtuple("_P", "x").x)  # type: ignore[attr-defined]
 _C_MEMBERS: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WRAPPERS: Final = (staticmethod, classmethod)
+_CONTEXT: Final = vars(BaseException)["__context__"]
 
 
 SKIP: Final = object()
@@ -117,6 +118,8 @@ class AttributeRules(State):
         if kind in _C_MEMBERS:
             if node is not None:
                 self.member(node, obj, name, found)
+            elif found is _CONTEXT and _CONTEXT.__get__(obj) is self.outer:
+                raise self.boundary("impure-call", "the context of an exception may be what the caller handles")
             return True
         if kind is _TUPLE_GETTER:
             if node is not None:

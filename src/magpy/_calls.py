@@ -249,6 +249,10 @@ class CallRules(CalledRules):
             if call is not _CALL_OF_CLASSES:
                 args = (cls, *args) if type(call) in BINDING else args
                 return self.native(unwrapped(call), args, keywords)
+        return self.construct(cls, args, keywords)
+
+    def construct(self, cls: type, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """`type.__call__` itself, whatever the metaclass makes of calls: `__new__` and `__init__`."""
         if not is_mutable_type(cls):
             annotation = self.registry.lookup(cls)
             if annotation is None:

@@ -251,7 +251,7 @@ class Planner:
             "PRECALL": lambda instruction: None,
             "CHECK_EXC_MATCH": fixed(rules.exception_match, None, 2, 0, None),
             "CHECK_EG_MATCH": fixed(rules.exception_match, None, 2, 0, None),
-            "RAISE_VARARGS": lambda i: (rules.raised, None, i.arg, 0, None) if i.arg else None,
+            "RAISE_VARARGS": lambda i: (rules.raised if i.arg else rules.raised_again, None, i.arg, 0, None),
             "CALL_KW": lambda i: (self._before_call_kw, rules.after_call, (i.arg or 0) + 3, 1, None),
             "CALL_FUNCTION_EX": self._call_ex,
             "CALL_INTRINSIC_1": self._intrinsic,

@@ -384,6 +384,11 @@ class OperationRules(UseRules):
             if node is not None and node.external:  # its traceback and context change
                 raise self.boundary("opaque-object", f"a {type(each).__qualname__} that existed before was raised")
 
+    def raised_again(self, inputs: tuple[Any, ...], arg: Any) -> None:
+        """Before a bare `raise`: what is handled has to be of this run, not of who called it."""
+        if sys.exc_info()[1] is self.outer:
+            raise self.boundary("impure-call", "an exception is raised again that the caller may handle")
+
     def is_explained(self, error: BaseException) -> bool:
         """Whether an exception came of what was observed, so that it comes again where the facts hold again.
 

@@ -123,7 +123,14 @@ class SpecialRules(OperationRules):
 
     def metaclass_call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`type.__call__`, called by name."""
-        return self.call_class(args[0], args[1:], keywords)
+        cls = args[0] if args else None
+        if type(cls) is type or not isinstance(cls, type):
+            return self.call_class(args[0], args[1:], keywords)
+        special = self.specials.get(id(cls))
+        if special is not None:
+            return special(args[1:], keywords)
+        self.made_classes = self.made_classes or issubclass(cls, type)
+        return self.construct(cls, args[1:], keywords)
 
     def set_item_in_c(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """`operator.setitem` and `operator.delitem`, which raise if they get anything else."""

@@ -9,6 +9,7 @@ import builtins
 import collections
 import enum
 import re
+import sys
 import threading
 import types
 import weakref
@@ -125,6 +126,7 @@ class State:
     recorder: Recorder
 
     def __init__(self) -> None:
+        self.outer: BaseException | None = sys.exc_info()[1]  # what the caller handles
         self.graph = RefGraph()
         self.find = self.graph.find
         self.infos: dict[type, TypeInfo] = {}
@@ -164,6 +166,7 @@ class State:
         self.graph.release()
         self.found.clear()
         self.infos.clear()
+        self.outer = None
 
     # -- types --------------------------------------------------------------------------------------------------------
 

@@ -169,3 +169,33 @@ def attr_becomes_desc(c):
 
 
 dunder("call_29", "__call__", lambda x, o: x * callable(o), [None, k(2)])
+
+
+@keep
+def constructors_behind_a_metaclass(c):
+    class Meta(type):
+        def __call__(cls, *args):
+            return super().__call__(*args)
+
+    class Plain(metaclass=Meta):
+        pass
+
+    class Base:
+        pass
+
+    class Derived(Base, metaclass=Meta):
+        pass
+
+    f = c(lambda x: (x + 1, type(Plain()).__name__, vars(Derived())))
+    yield f(X())
+    yield f(X())
+    Plain.__new__ = lambda cls: 5
+    yield f(X())
+    yield f(X())
+
+    def init(self):
+        self.value = 3
+
+    Base.__init__ = init
+    yield f(X())
+    yield f(X())

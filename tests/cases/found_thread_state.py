@@ -47,3 +47,46 @@ def exc_info(c):
     except ZeroDivisionError:
         yield f(X())
     yield f(X())
+
+
+@keep
+def raised_again_for_the_caller(c):
+    def g(x):
+        try:
+            raise
+        except ValueError:
+            return x + 1
+        except OSError:
+            return x + 2
+        except RuntimeError:
+            return x + 3
+
+    f = c(g)
+    yield f(X())
+    yield f(X())
+    for error in (OSError, ValueError):
+        try:
+            raise error
+        except error:
+            yield f(X())
+            yield f(X())
+    yield f(X())
+
+
+@keep
+def context_of_the_caller(c):
+    def g(x):
+        try:
+            raise ValueError
+        except ValueError as error:
+            return x + (error.__context__ is None)
+
+    f = c(g)
+    yield f(X())
+    yield f(X())
+    try:
+        raise OSError
+    except OSError:
+        yield f(X())
+        yield f(X())
+    yield f(X())
