@@ -232,3 +232,50 @@ def test_inputs_and_outputs_go_with_their_last_reference(backend: str) -> None:
         assert [each() for each in alive] == [None, None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_checkpoint_around_what_is_compiled(backend: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x * SCALE).tanh() * x.shape[0]
+
+    compiled = magpy.compile(f, backend=backend)
+
+    def gradient(function: Program, rows: int) -> torch.Tensor:
+        x = torch.linspace(-1, 1, 3 * rows).view(rows, 3).requires_grad_()
+        torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    for rows in (2, 2, 3, 2):
+        assert torch.allclose(gradient(compiled, rows), gradient(f, rows))
+    assert {reason.slug for reason in magpy.info(compiled).reasons} == {"function-mode"}
+    served = Served(compiled)
+    assert torch.allclose(served.monitored(square()), f(square()))
+    assert torch.allclose(served.hit(square()), f(square()))
+    assert torch.allclose(gradient(compiled, 3), gradient(f, 3))
+
+
+def test_hooks_for_what_is_saved_get_the_program_s_tensors_alone() -> None:
+    packed: list[type] = []
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        packed.append(type(x))
+        return x
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.tanh() * x.shape[0]
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            return f(x)
+
+    compiled, compiled_inside = magpy.compile(f, backend="eager"), magpy.compile(inside, backend="eager")
+    for rows in (2, 3, 4, 4):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            compiled(torch.ones(rows, requires_grad=True))
+        assert packed == [torch.Tensor]
+        packed.clear()
+        compiled_inside(torch.ones(rows, requires_grad=True))
+        assert packed == [torch.Tensor]
+        packed.clear()

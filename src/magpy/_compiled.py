@@ -212,6 +212,9 @@ class Compiled(Behind):
         if is_disabled(self.target):
             self._refuse(Refusal("disabled", shown_name(self.target)))
             return self._native(args, kwargs)
+        if (mode := _torch.mode_on_entry()) is not None:  # no failed attempt: a call without it may come
+            self._refuse(Refusal("function-mode", mode))
+            return self._native(args, kwargs)
         if self.late is not None:
             late, self.late = self.late, None
             raise late

@@ -224,8 +224,8 @@ class Monitor(SplitRules):
 
     def _inputs(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The external state: the callable, which the record holds, and its arguments."""
-        if _torch.function_mode_depth() or _torch.dispatch_mode_depth():
-            raise Boundary("function-mode", "torch function or dispatch mode")
+        if (mode := _torch.mode_on_entry()) is not None:
+            raise Boundary("function-mode", mode)
         self.begin(len(args), tuple(kwargs))
         root = self.graph.root
         self.where = lambda: None  # type: ignore[method-assign]

@@ -92,8 +92,8 @@ _TABLE = (
     ),
     Reason(
         slug="function-mode",
-        message="a torch function or dispatch mode was active on entry: {detail}",
-        advice="Call the compiled function outside of the mode.",
+        message="a torch mode, or hooks for what autograd saves, were active on entry: {detail}",
+        advice="Call the compiled function outside of the mode; compile what calls a checkpoint, not what the checkpoint calls.",
     ),
     Reason(
         slug="impure-call",

@@ -24,6 +24,7 @@ pop_mode: Final = torch._C._pop_torch_function_stack
 function_mode_depth: Final = torch._C._len_torch_function_stack
 dispatch_mode_depth: Final = torch._C._len_torch_dispatch_stack
 functorch_depth: Final = torch._C._functorch.maybe_current_level
+_saved_hooks: Final = torch._C._autograd._top_saved_tensors_default_hooks
 
 MODE_QUERIES: Final[tuple[Any, ...]] = tuple(
     getattr(torch._C, name)
@@ -147,6 +148,13 @@ parse_schema: Final = torch._C.parse_schema
 LEGACY_TENSOR: Final = type(torch.FloatTensor)
 
 
+def mode_on_entry() -> str | None:
+    """What is active and sees each operator or what it saves, so that calls run natively; None where nothing does."""
+    if function_mode_depth() or dispatch_mode_depth():
+        return "torch function or dispatch mode"
+    return "hooks for what autograd saves" if _saved_hooks(False) is not None else None
+
+
 def is_elsewhere() -> bool:
     """Whether a backward pass runs on this thread, or torch traces the program: no place to make or use records in."""
     return bool(torch._C._current_graph_task_id() != -1 or torch._C._get_tracing_state() is not None)
@@ -214,6 +222,7 @@ __all__ = [
     "generation_marks",
     "is_elsewhere",
     "is_profiler_mark",
+    "mode_on_entry",
     "modes",
     "parse_schema",
     "pop_mode",

@@ -74,3 +74,29 @@ def is_coalesced(c):
     yield f(a)
     yield f(a)
     yield f(a.coalesce())
+
+
+@keep
+def sparse_dimensions(c):
+    f = c(lambda x: (x.sparse_dim(), x.dense_dim(), torch.empty_like(x).sparse_dim()))
+    a = torch.eye(3)
+    for made in (a.to_sparse(), a.to_sparse(), a.to_sparse(1), a.to_sparse()):
+        yield f(made)
+
+
+@keep
+def compressed_layouts(c):
+    f = c(lambda x: (x.to_dense(), x.layout, x.dense_dim()))
+    a = torch.eye(4)
+    made = [a.to_sparse_csr(), a.to_sparse_csc(), a.to_sparse_bsr((2, 2)), a.to_sparse_bsc((2, 2))]
+    made.append(torch.eye(4)[..., None].expand(4, 4, 2).to_sparse_csr(dense_dim=1))
+    for each in [*made, *made]:
+        yield f(each)[0].tolist(), *f(each)[1:]
+
+
+@keep
+def compressed_inside(c):
+    f = c(lambda x: x.to_sparse_csr().crow_indices())
+    yield f(torch.eye(3))
+    yield f(torch.eye(3))
+    yield f(torch.eye(3) * 0)

@@ -221,6 +221,7 @@ CHANGES = {
     "stride": lambda: base().t().contiguous().t(),
     "gradient": lambda: base().requires_grad_(),
     "layout": lambda: base().to_sparse(),
+    "compressed": lambda: base().to_sparse_csr(),
     "conjugate": lambda: base().to(torch.complex64).conj(),
     "negative": lambda: torch._neg_view(base()),
     "inference": lambda: inference(),
@@ -234,6 +235,7 @@ def inference():
         return base()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", CHANGES)
 def test_metadata_of_tensors(name, fast):
@@ -249,6 +251,12 @@ def test_metadata_of_tensors(name, fast):
     if isinstance(other, torch.Tensor):
         again = TensorCheck([other], [metadata(other)])
         assert again(other) and not again(base())
+
+
+def test_dimensions_of_sparse_tensors():
+    one, other = torch.eye(3).to_sparse(), torch.eye(3).to_sparse(1)
+    check = TensorCheck([one], [metadata(one)])
+    assert check(torch.eye(3).to_sparse()) and not check(other)
 
 
 @pytest.mark.parametrize("name", ["leaf", "offset"])

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the format; a file of another one is refused."""
 
 MANIFEST: Final = "manifest.json"

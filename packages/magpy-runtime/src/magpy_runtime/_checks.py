@@ -131,21 +131,22 @@ def member_get(obj: Any, name: str) -> Any:
         return ABSENT
 
 
-_parts: Final[dict[tuple[str, bool], tuple[tuple[Callable[[], Any], Any], ...]]] = {}
+_parts: Final[dict[tuple[str, bool, bool], tuple[tuple[Callable[[], Any], Any], ...]]] = {}
 _STATES: Final = 64
 
 
 class ModeCheck:
     """Whether torch's modes are as they were when the record was made."""
 
-    def __init__(self, state: tuple[str, bool] | None = None) -> None:
+    def __init__(self, state: tuple[str, bool, bool] | None = None) -> None:
         """Compare with the modes of now, or with those of which `state` was told."""
         self._state = _torch.global_state_check(state and state[0])
         self._inference = torch.is_inference_mode_enabled() if state is None else state[1]
+        self._hooks = _torch.hooks_saved() if state is None else state[2]
 
-    def state(self) -> tuple[str, bool]:
+    def state(self) -> tuple[str, bool, bool]:
         """What is compared with, for another process."""
-        return _torch.global_state(self._state), self._inference
+        return _torch.global_state(self._state), self._inference, self._hooks
 
     def parts(self) -> tuple[tuple[Callable[[], Any], Any], ...]:
         """The same as functions and what each must give, by identity; for modes that are the same, the same object."""
@@ -163,6 +164,7 @@ class ModeCheck:
             (self._state, True),
             (torch.is_inference_mode_enabled, self._inference),
             (_torch.dispatch_mode_depth, 0),
+            (_torch.hooks_saved, True) if self._hooks else (_torch.saved_hooks, None),
         )
 
     def __call__(self) -> bool:
@@ -172,6 +174,7 @@ class ModeCheck:
             and bool(self._state())
             and torch.is_inference_mode_enabled() is self._inference
             and _torch.dispatch_mode_depth() == 0
+            and _torch.hooks_saved() is self._hooks
         )
 
 
@@ -191,6 +194,7 @@ def metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
         tensor.is_conj(),
         tensor.is_neg(),
         tensor.is_inference(),
+        None if strided or tensor.is_mkldnn else (tensor.sparse_dim(), tensor.dense_dim()),
     )
 
 
@@ -233,7 +237,11 @@ class TensorCheck:
         self._entry = entry
         self._free = free
         self._guards: Callable[..., bool] | None = None
-        if all(metadata(tensor) == was for tensor, was in zip(tensors, entry, strict=True)):
+        if all(
+            tensor.layout is torch.strided
+            and metadata(tensor) == was  # of others torch asks too little, or for strides
+            for tensor, was in zip(tensors, entry, strict=True)
+        ):
             self._guards = _torch.tensor_guards(tensors, free)
 
     def native(self) -> Callable[..., bool]:

@@ -313,7 +313,7 @@ def _shown(value: Any) -> str:
 
 _PARTS: Final = (
     "type", "dtype", "device", "layout", "shape", "stride", "storage offset", "requires_grad", "is_leaf", "is_conj",
-    "is_neg", "is_inference",
+    "is_neg", "is_inference", "sparse and dense dimensions",
 )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ class SymbolicGraph:
             self.fakes = [fake for fake, _ in pairs]
             copies = [copy for _, copy in pairs]
             edges = entry_edges(copies) if grad else None
-            with self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
+            with _torch.hooks_aside(), self._mode, _torch.unbacked_ignored(self._mode), _torch.convolutions_by_hint():
                 outputs = runs_examples(module, self._mode).run(*copies)
             self._risk = risk(module, outputs, self._aliases)
             self._apart = on_one_memory(outputs) if self._risk.at_all else ()

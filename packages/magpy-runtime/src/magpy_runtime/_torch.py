@@ -190,9 +190,27 @@ def partitioner() -> Any:
     return Partitioner()
 
 
+saved_hooks: Final[Any] = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, False)
+"""What packs and unpacks what autograd saves, None where nothing does."""
+
+
 def hooks_saved() -> bool:
     """Whether someone packs and unpacks what autograd saves, as checkpoints do."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+    return saved_hooks() is not None
+
+
+@contextlib.contextmanager
+def hooks_aside() -> Iterator[None]:
+    """Nobody packs what autograd saves: operators run that the program has not called."""
+    hooks = []
+    while (top := saved_hooks()) is not None:
+        hooks.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 preserve_versions: Final[Any] = torch.autograd.grad_mode._unsafe_preserve_version_counter
